@@ -1,0 +1,94 @@
+"""The frozen digest definition. Changing any of it is a new prefix, never an edit.
+
+* A digest is ``qh1:`` plus the hex sha256 of ``kind``, a NUL byte, and RFC 8785 canonical JSON.
+* A *tree* is its entries sorted by path: ``[path, kind, mode, size, sha256, target]``; path is NFC
+  POSIX relative, kind ``file`` or ``link``, mode the execute bits alone. Times, owners and line
+  endings as they are: not part of it, not part of it, not normalised.
+* Left out of every tree: ``.git``, ``__pycache__``, ``.qualityhub`` and ``qualityhub.toml``'s
+  ``[rules]`` and ``[[waivers]]`` tables (its ``[environment]`` table is part of the environment
+  layer).
+* A JSONL *row* is the parsed object. Duplicate keys and NaN are refused by the reader; integers
+  beyond 2**53 are written as decimal text.
+* A *task* is its layers without ``documentation``; an *environment* is its shared files and its
+  tasks by id.
+
+``tests/data/digest_vectors.json`` holds the vectors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import rfc8785
+
+if TYPE_CHECKING:
+    from qualityhub.engine.environments.model import FileEntry
+
+PREFIX = "qh1:"
+EXACT_INTEGER = 2**53
+LEFT_OUT = frozenset({".git", "__pycache__", ".qualityhub"})
+
+
+def canonical_json(value: object) -> bytes:
+    """Return RFC 8785 bytes; integers beyond 2**53 become decimal text first.
+
+    Raises:
+        ValueError: For NaN, infinities, lone surrogates and types JSON does not have.
+    """
+    try:
+        return rfc8785.dumps(_exact(value))
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def digest_json(kind: str, value: object) -> str:
+    """Return the digest of a JSON value under a kind, e.g. ``digest_json("row", {...})``."""
+    return PREFIX + hashlib.sha256(kind.encode() + b"\0" + canonical_json(value)).hexdigest()
+
+
+def digest_tree(entries: Iterable[FileEntry]) -> str:
+    """Return the digest of a tree; entries may come in any order."""
+    rows = sorted(
+        [
+            unicodedata.normalize("NFC", entry.path),
+            entry.kind,
+            entry.mode & 0o111,
+            entry.size,
+            entry.sha256,
+            entry.target,
+        ]
+        for entry in entries
+    )
+    return digest_json("tree", rows)
+
+
+def digest_row(row: Mapping[str, Any]) -> str:
+    """Return the digest of one parsed JSONL row."""
+    return digest_json("row", row)
+
+
+def digest_task(layers: Mapping[str, str]) -> str:
+    """Return the digest of a task from its layer digests; documentation does not count."""
+    return digest_json(
+        "task", {name: value for name, value in layers.items() if name != "documentation"}
+    )
+
+
+def digest_environment(shared: str, tasks: Mapping[str, str]) -> str:
+    """Return the digest of an environment from its shared files and its tasks' digests by id."""
+    return digest_json("environment", {"shared": shared, "tasks": dict(tasks)})
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= EXACT_INTEGER else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _exact(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(item) for item in value]
+    return value

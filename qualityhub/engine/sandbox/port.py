@@ -1,0 +1,174 @@
+"""The sandbox port: run one foreign command in a fresh world, and its failure contract.
+
+What is a *result*: whatever the foreign command does. Non-zero exit, signal, time-out, memory or
+disk exhaustion, output flood, missing program: all of these come back as :class:`Completed`.
+
+What is an *exception*: only our own machinery. :class:`SandboxUnavailableError` means this host
+cannot run foreign code with this provider; :class:`MachineryError` means a world could not be
+built or read back although it should have been. Neither says anything about the environment, and
+neither may become a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One folder of the world.
+
+    Attributes:
+        target: Absolute path inside the world.
+        source: Host folder or file; None for an empty writable folder.
+        mode: ``ro`` read-only; ``overlay`` writable copy-on-write over ``source``, discarded after
+            the trial; ``scratch`` empty and writable. Both writable kinds share the disk limit.
+    """
+
+    target: str
+    source: Path | None = None
+    mode: Literal["ro", "overlay", "scratch"] = "ro"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one command may use.
+
+    Attributes:
+        wall_s: Seconds until the whole process tree is killed.
+        cpu_s: CPU seconds per process.
+        memory_bytes: For the whole tree.
+        pids: Processes and threads at once.
+        disk_bytes: Everything written into the world.
+        files: Inodes created in the world.
+        open_files: File descriptors per process.
+        output_bytes: Kept of stdout and of stderr, each; the rest is dropped and counted.
+        collect_bytes: Kept of each collected file.
+    """
+
+    wall_s: float = 30.0
+    cpu_s: int = 30
+    memory_bytes: int = 1024 * MIB
+    pids: int = 256
+    disk_bytes: int = 256 * MIB
+    files: int = 100_000
+    open_files: int = 1024
+    output_bytes: int = 1 * MIB
+    collect_bytes: int = 1 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One foreign command and the world it runs in.
+
+    Attributes:
+        argv: Program and arguments; the program is looked up inside the world.
+        env: The complete environment; nothing of the caller's leaks in.
+        mounts: On top of the provider's base (``base``).
+        base: Host folder that is ``/`` of the world (an exported image), or None for the
+            rehearsal base: the host's ``/usr``, a generated ``/etc``, the interpreter.
+        cwd: Working directory inside the world.
+        stdin: Bytes fed to the command.
+        network: True only for build sandboxes; trials have a private loopback alone.
+        hostname: Name of the world.
+        umask: File mode mask of the command.
+        collect: Absolute paths inside the world that are read back after every process is dead.
+            Missing ones are simply absent from the result; links are never followed.
+        keep: Host folder that receives a copy of ``keep_from`` after a successful exit
+            (dependency layers); None for trials.
+        keep_from: Path inside the world that ``keep`` copies.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    base: Path | None = None
+    cwd: str = "/"
+    stdin: bytes = b""
+    network: bool = False
+    hostname: str = "sandbox"
+    umask: int = 0o022
+    collect: tuple[str, ...] = ()
+    keep: Path | None = None
+    keep_from: str = ""
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a command did.
+
+    Attributes:
+        exit_code: Exit status, or None when a signal ended it.
+        signal: Signal number, or None.
+        timed_out: The wall-clock limit ended it.
+        out_of_memory: The memory limit ended it or a child of it.
+        stdout: At most ``output_bytes``.
+        stderr: At most ``output_bytes``.
+        dropped_bytes: Output beyond the cap, both streams together.
+        collected: Content by path for those of ``collect`` that were regular files.
+        wall_s: Seconds from start to death.
+        cpu_s: User plus system seconds of the tree, as far as the host can tell.
+        peak_memory_bytes: Largest resident size seen, 0 where unknown.
+    """
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    out_of_memory: bool
+    stdout: bytes
+    stderr: bytes
+    dropped_bytes: int
+    collected: Mapping[str, bytes]
+    wall_s: float
+    cpu_s: float
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a provider can do on this host; printed by ``qualityhub doctor``.
+
+    Attributes:
+        provider: Provider name.
+        usable: Whether it can run anything here.
+        reason: Why not, or what is limited.
+        remedy: What an operator can do about it.
+        limits: Per limit ``hard`` (enforced by the kernel), ``soft`` (sampled) or ``none``.
+        ownership: True where a range of user ids is mapped, so that file ownership is real.
+    """
+
+    provider: str
+    usable: bool
+    reason: str = ""
+    remedy: str = ""
+    limits: Mapping[str, str] = field(default_factory=dict)
+    ownership: bool = False
+
+
+class Sandbox(Protocol):
+    """A provider. One instance may be used from several threads at once."""
+
+    name: str
+
+    def capability(self) -> Capability:
+        """Say what this provider can do here; cheap after the first call, never raises."""
+        ...
+
+    def run(self, command: Command) -> Completed:
+        """Run one command to its end in a fresh world that is gone afterwards.
+
+        Raises:
+            SandboxUnavailableError: This host cannot run it at all.
+            MachineryError: The world could not be built or read back.
+        """
+        ...
+
+    def close(self) -> None:
+        """End every helper process; running commands are killed."""
+        ...

@@ -1,0 +1,181 @@
+"""Words of the trial room: what is asked, what runs, what was seen.
+
+A rule *asks* for what it wants to see of one task. The family's driver cuts asks into *trials*
+(one sandboxed execution each, possibly answering many asks). A trial's result is read back into
+one *observation* per ask. Rules judge observations and never see how they were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from qualityhub.engine.digest import digest_json
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Variation:
+    """What is changed around a trial. The default is the clean baseline.
+
+    Attributes:
+        hash_seed: ``PYTHONHASHSEED``.
+        seed: Seed passed to a seedable environment.
+    """
+
+    hash_seed: int = 0
+    seed: int = 0
+
+
+BASELINE = Variation()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ask:
+    """One thing a rule wants to see.
+
+    Attributes:
+        task: Task id.
+        probe: Submission or script: ``oracle``, ``nop``, ``malformed:<name>``, ``trace``.
+        variation: What is changed around it.
+        repeat: Index of the repetition; a repeat is never a cache hit of another.
+    """
+
+    task: str
+    probe: str
+    variation: Variation = BASELINE
+    repeat: int = 0
+
+
+Outcome = Literal["reward", "no_reward", "crashed", "timeout", "killed", "no_reference"]
+"""``reward``: a reward came back (it may be any JSON value). ``no_reward``: the program ended
+without one. ``crashed``: the verifier or environment raised. ``timeout``: the wall clock ended it.
+``killed``: a limit or a signal ended it. ``no_reference``: there is no reference to submit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one ask showed.
+
+    Attributes:
+        outcome: See :data:`Outcome`.
+        reward: As the verifier gave it: number, or text such as ``"nan"`` for what JSON cannot say,
+            or the ``repr`` of what is no number (then ``reward_type`` says what it was).
+        reward_type: ``number`` for int and float, ``bool``, else the type's name.
+        detail: Last lines that explain the outcome (traceback, stderr); at most 2,000 characters.
+        facts: Family-specific: ``trace_digest``, ``steps``, ``first_rewards``, ``missing_module``…
+        trial: Key of the trial it came from.
+    """
+
+    outcome: Outcome
+    reward: float | str | None = None
+    reward_type: str = "number"
+    detail: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    trial: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One sandboxed execution, named by the digest of all that goes into it.
+
+    Attributes:
+        program: In-sandbox program (module name below ``trials/programs``).
+        asks: What it answers, in order.
+        payload: JSON document the program reads from stdin.
+        trees: Digest of every tree mounted, by target path.
+        variation: Applied to the whole process.
+        repeat: Repetition index.
+        generation: Raised by an audit that wants fresh results.
+        world: Digest of the world it runs in (base, layer, interpreter, program version, limits).
+        wall_s: Wall-clock limit in seconds.
+    """
+
+    program: str
+    asks: tuple[Ask, ...]
+    payload: Mapping[str, Any]
+    trees: Mapping[str, str]
+    variation: Variation
+    repeat: int
+    generation: int
+    world: str
+    wall_s: float
+
+    @property
+    def key(self) -> str:
+        """Digest of everything that can influence the result."""
+        return digest_json(
+            "trial",
+            {
+                "program": self.program,
+                "payload": dict(self.payload),
+                "trees": dict(self.trees),
+                "variation": {"hash_seed": self.variation.hash_seed, "seed": self.variation.seed},
+                "repeat": self.repeat,
+                "generation": self.generation,
+                "world": self.world,
+                "wall_s": str(self.wall_s),
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """What one trial showed, small enough for a database row.
+
+    Attributes:
+        key: The trial's key.
+        observations: One per ask, in the order of the trial's asks.
+        seconds: Wall-clock seconds.
+        cpu_seconds: CPU seconds of the tree.
+        peak_memory_bytes: Largest resident size, 0 where unknown.
+        exit_code: Of the program, None when a signal ended it.
+        stdout: Text preview, at most 4,000 characters.
+        stderr: Text preview, at most 4,000 characters.
+        cached: Whether it came from the store.
+    """
+
+    key: str
+    observations: tuple[Observation, ...]
+    seconds: float
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the environment's trials run in, once prepared.
+
+    Attributes:
+        status: ``ready``; ``failed``: the environment's own fault (a dependency does not resolve,
+            the image does not build), a finding; ``unavailable``: this host cannot (no provider,
+            no engine for this Dockerfile), behavioural rules SKIP.
+        digest: Of base, layer, interpreter, program version: goes into every trial key.
+        reason: For ``failed`` and ``unavailable``: one sentence.
+        would_need: For ``unavailable``: what would make it possible.
+        provisional: True for rehearsed images and unmapped ownership.
+        provisional_reason: Why.
+        provider: Sandbox provider.
+        python: Full version of the interpreter that runs the programs.
+        layer: Digest of the dependency layer, empty where there is none.
+        lock: Locked requirements, one ``name==version`` each.
+        log: Tail of the build log, at most 8,000 characters.
+        paths: Host paths by role (``base``, ``layer``): of this host alone, never in a digest.
+    """
+
+    status: Literal["ready", "failed", "unavailable"]
+    digest: str = ""
+    reason: str = ""
+    would_need: str = ""
+    provisional: bool = False
+    provisional_reason: str = ""
+    provider: str = ""
+    python: str = ""
+    layer: str = ""
+    lock: tuple[str, ...] = ()
+    log: str = ""
+    paths: Mapping[str, str] = field(default_factory=dict)
