@@ -1,0 +1,1 @@
+"""Everything on one machine: embedded database and broker, supervisor, first run."""
