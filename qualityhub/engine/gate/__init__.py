@@ -1,0 +1,1 @@
+"""The gate: rollups, statistics, policy and the verdict on a pair of checkpoints."""

@@ -1,0 +1,1 @@
+"""Evaluation result files: rollout rows from CSV and NDJSON."""
