@@ -1,0 +1,169 @@
+"""What every renderer reads out of inspection documents, so that all of them say the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+"""An inspection report as its public JSON (``qualityhub.inspection/1``)."""
+
+LEVELS = ("error", "warning", "info")
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Findings of one rule and severity.
+
+    Attributes:
+        code: Rule code.
+        title: The rule's title, or an empty string in reports that carry none.
+        severity: Shared by all findings of the group.
+        kind: ``finding`` or ``lead``.
+        findings: In the report's order.
+    """
+
+    code: str
+    title: str
+    severity: str
+    kind: str
+    findings: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a clean determinism rule may claim.
+
+    Attributes:
+        code: Rule code.
+        runs: Executions that were compared.
+        overall: Upper bound of the flake rate over all tasks at 95 %.
+        runs_per_task: Executions of each task.
+        per_task: Upper bound of one task's flake rate at 95 %.
+    """
+
+    code: str
+    runs: int
+    overall: float
+    runs_per_task: int
+    per_task: float
+
+
+def open_findings(document: Document, known: frozenset[str]) -> list[Mapping[str, Any]]:
+    """Return what can fail an inspection: unwaived findings of severity error not yet known."""
+    return [
+        finding
+        for finding in document["findings"]
+        if finding["severity"] == "error"
+        and finding["kind"] == "finding"
+        and not finding["waived"]
+        and finding["fingerprint"] not in known
+    ]
+
+
+def grouped(document: Document) -> list[Group]:
+    """Return the findings by severity and rule: errors first, leads last."""
+    buckets: dict[tuple[bool, int, str], list[Mapping[str, Any]]] = {}
+    for finding in document["findings"]:
+        level = LEVELS.index(finding["severity"]) if finding["severity"] in LEVELS else len(LEVELS)
+        key = (finding["kind"] == "lead", level, finding["code"])
+        buckets.setdefault(key, []).append(finding)
+    titles = {rule["code"]: rule.get("title", "") for rule in document["rules"]}
+    return [
+        Group(
+            code=code,
+            title=rows[0].get("title") or titles.get(code, ""),
+            severity=rows[0]["severity"],
+            kind="lead" if lead else "finding",
+            findings=tuple(rows),
+        )
+        for (lead, _, code), rows in sorted(buckets.items())
+    ]
+
+
+def task_counts(document: Document) -> dict[str, int]:
+    """Return how many tasks ended with which verdict, most welcome first."""
+    counts = dict.fromkeys(("admitted", "quarantined", "pending", "error"), 0)
+    for task in document["tasks"]:
+        counts[task["verdict"]] = counts.get(task["verdict"], 0) + 1
+    return {verdict: count for verdict, count in counts.items() if count}
+
+
+def finding_counts(document: Document, known: frozenset[str]) -> dict[str, int]:
+    """Return counts of errors, warnings, notes and leads, and of what was waived or known."""
+    counts = dict.fromkeys(("errors", "warnings", "notes", "leads", "waived", "known"), 0)
+    names = {"error": "errors", "warning": "warnings", "info": "notes"}
+    for finding in document["findings"]:
+        if finding["waived"]:
+            counts["waived"] += 1
+        elif finding["fingerprint"] in known:
+            counts["known"] += 1
+        elif finding["kind"] == "lead":
+            counts["leads"] += 1
+        else:
+            counts[names.get(finding["severity"], "notes")] += 1
+    return counts
+
+
+def flake_bound(clean_runs: int) -> float:
+    """Return the largest flake rate that ``clean_runs`` equal runs still allow at 95 %.
+
+    Exact binomial: with rate p all n runs agree with probability (1 - p)**n.
+    """
+    return 1.0 if clean_runs < 1 else 1.0 - (1.0 - CONFIDENCE) ** (1.0 / clean_runs)
+
+
+def bounds(document: Document) -> list[Bound]:
+    """Return what every determinism rule that passed may claim."""
+    tasks = max(1, len(document["tasks"]))
+    claims = []
+    for rule in document["rules"]:
+        if not rule["code"].startswith("DET") or rule["status"] != "pass" or rule["trials"] < 1:
+            continue
+        each = rule["trials"] // tasks
+        claims.append(
+            Bound(
+                rule["code"],
+                rule["trials"],
+                flake_bound(rule["trials"]),
+                each,
+                flake_bound(each),
+            )
+        )
+    return claims
+
+
+def percent(rate: float) -> str:
+    """Return a rate as text with two significant digits, rounded up so that bounds stay bounds."""
+    value = rate * 100
+    if value <= 0:
+        return "0 %"
+    digits = max(0, 1 - math.floor(math.log10(value)))
+    # The slack keeps 2.5 from becoming 2.6 by a last binary digit.
+    return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f} %"
+
+
+def summary(document: Document) -> str:
+    """Return the environment's size and format in a few words."""
+    environment = document["environment"]
+    tasks = environment.get("tasks", 0)
+    words = [str(environment.get("adapter") or "unknown format")]
+    words.append(f"{tasks:,} task" + ("" if tasks == 1 else "s"))
+    if environment.get("domain"):
+        words.append(f"domain {environment['domain']}")
+    return ", ".join(words)
+
+
+def rate(document: Document) -> float:
+    """Return trials per second of those that ran, 0 where none did."""
+    trials = document["trials"]
+    seconds = float(trials.get("seconds") or 0)
+    return int(trials.get("run") or 0) / seconds if seconds > 0 else 0.0
+
+
+def as_many(documents: Sequence[Document], many_schema: str) -> dict[str, Any]:
+    """Return several reports as one document."""
+    return {"schema": many_schema, "inspections": list(documents)}

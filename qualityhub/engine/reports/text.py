@@ -1,0 +1,221 @@
+"""The inspection report for people at a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qualityhub.engine.reports.reading import (
+    bounds,
+    finding_counts,
+    grouped,
+    percent,
+    rate,
+    summary,
+    task_counts,
+)
+from qualityhub.engine.reports.safe import printable, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qualityhub.engine.reports.reading import Document, Group
+
+NO_ONE: frozenset[str] = frozenset()
+SHOWN_TASKS = 5
+SHOWN_LINES = 6
+_STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "1;31",
+    "green": "1;32",
+    "yellow": "1;33",
+    "blue": "1;34",
+}
+_VERDICTS = {
+    "admitted": "green",
+    "partial": "yellow",
+    "rejected": "red",
+    "pending": "blue",
+    "error": "red",
+}
+_SEVERITIES = {"error": "red", "warning": "yellow", "info": "blue"}
+
+
+class Ink:
+    """Colours text where colour is wanted."""
+
+    def __init__(self, color: bool) -> None:
+        self._color = color
+
+    def __call__(self, style: str, text: str) -> str:
+        """Return the text in a named style."""
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._color else text
+
+
+def inspection_text(
+    document: Document, *, width: int = 100, color: bool = False, known: frozenset[str] = NO_ONE
+) -> str:
+    """Render one report.
+
+    Args:
+        document: The report's public JSON.
+        width: Columns; foreign lines are cut to it.
+        color: Whether to use ANSI colours.
+        known: Fingerprints that a baseline already had: shown as known.
+    """
+    ink = Ink(color)
+    width = max(40, width)
+    parts = [_head(document, ink, known)]
+    parts += [_group(group, ink, width, known) for group in grouped(document)]
+    parts += [_not_measured(document, ink, width), _rules(document, ink, width)]
+    parts += [_determinism(document, ink), _foot(document, ink)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(document: Document, ink: Ink, known: frozenset[str]) -> str:
+    environment, policy = document["environment"], document["policy"]
+    name = printable(environment["name"], 80)
+    verdict = str(document["verdict"])
+    word = ink(_VERDICTS.get(verdict, "bold"), verdict.upper())
+    lines = [f"{word}  {ink('bold', name)}  ({printable(summary(document), 80)})"]
+    if environment.get("digest"):
+        lines.append(f"  digest   {printable(environment['digest'], 80)}")
+    policy_name = printable(policy.get("name", ""), 60)
+    version = printable(policy.get("version", ""))[:16]
+    lines.append(f"  policy   {policy_name} {version} · effort {policy.get('effort', '')}".rstrip())
+    tasks = ", ".join(f"{count:,} {verdict}" for verdict, count in task_counts(document).items())
+    lines.append(f"  tasks    {tasks or 'none could be read'}")
+    counts = finding_counts(document, known)
+    words = [f"{count:,} {_singular(name, count)}" for name, count in counts.items() if count]
+    lines.append(f"  findings {', '.join(words) or 'none'}")
+    if environment.get("provisional"):
+        reason = printable(environment.get("provisional_reason") or "not a full environment", 300)
+        lines.append(f"  {ink('yellow', 'provisional')}: {reason}")
+    return "\n".join(lines)
+
+
+def _singular(name: str, count: int) -> str:
+    return name[:-1] if count == 1 and name.endswith("s") else name
+
+
+def _group(group: Group, ink: Ink, width: int, known: frozenset[str]) -> str:
+    word = "lead" if group.kind == "lead" else group.severity
+    head = ink(_SEVERITIES.get(group.severity, "bold"), f"{word} {group.code}")
+    lines = [f"{head} {ink('bold', printable(group.title, 120))}".rstrip()]
+    fresh = [item for item in group.findings if item["fingerprint"] not in known]
+    shown = (fresh or list(group.findings))[0]
+    lines.append(f"  {printable(shown['message'], 600)}")
+    if shown["task"] is not None or len(group.findings) > 1:
+        lines.append(f"  {_field('tasks', _tasks(group, known), ink)}")
+    if shown["location"]:
+        lines.append(f"  {_field('where', printable(shown['location'], 200), ink)}")
+    lines += _evidence(shown["evidence"], ink, width)
+    if shown.get("fix"):
+        lines.append(f"  {_field('fix', printable(shown['fix'], 400), ink)}")
+    if shown["reproduce"]:
+        lines.append(f"  {_field('again', printable(shown['reproduce']), ink)}")
+    return "\n".join(lines)
+
+
+def _field(name: str, value: str, ink: Ink) -> str:
+    return f"{ink('dim', name.ljust(8))} {value}"
+
+
+def _tasks(group: Group, known: frozenset[str]) -> str:
+    names: dict[str, list[str]] = {}
+    for finding in group.findings:
+        task = "whole environment" if finding["task"] is None else printable(finding["task"], 60)
+        marks = names.setdefault(task, [])
+        if finding["waived"]:
+            marks.append("waived")
+        elif finding["fingerprint"] in known:
+            marks.append("known")
+    shown = [
+        f"{name} ({', '.join(dict.fromkeys(marks))})" if marks else name
+        for name, marks in list(names.items())[:SHOWN_TASKS]
+    ]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more" if rest else "")
+
+
+def _evidence(evidence: Mapping[str, Any], ink: Ink, width: int) -> list[str]:
+    lines = [
+        f"  {_field(name, printable(_shown(evidence[name]), width * 2), ink)}"
+        for name in ("expected", "seen")
+        if name in evidence
+    ]
+    for name in ("diff", "detail", "log"):
+        if evidence.get(name):
+            rows = printable_lines(evidence[name], SHOWN_LINES, width - 6)
+            lines += [f"  {ink('dim', '│')} {row}" for row in rows]
+    return lines
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value[:10]) + (" …" if len(value) > 10 else "")
+    return str(value)
+
+
+def _not_measured(document: Document, ink: Ink, width: int) -> str:
+    if not document["not_measured"]:
+        return ""
+    lines = [ink("bold", "not measured")]
+    for item in document["not_measured"]:
+        count = f"{item['tasks']:,} task" + ("" if item["tasks"] == 1 else "s")
+        need = item.get("would_need", "")
+        remedy = f" (would need: {printable(need, 200)})" if need else ""
+        lines.append(
+            f"  {printable(item['code'])}  {count}: {printable(item['reason'], width * 2)}{remedy}"
+        )
+    return "\n".join(lines)
+
+
+def _rules(document: Document, ink: Ink, width: int) -> str:
+    by_status: dict[str, list[str]] = {}
+    for rule in document["rules"]:
+        by_status.setdefault(rule["status"], []).append(printable(rule["code"]))
+    lines = [ink("bold", "rules")]
+    lines += [
+        f"  {status.ljust(8)} {' '.join(by_status[status])}"
+        for status in ("pass", "fail", "skip", "error")
+        if status in by_status
+    ]
+    unmeasured = {item["code"] for item in document["not_measured"]}
+    lines += [
+        f"  {printable(rule['code'])}  {printable(rule['reason'], width * 2)}"
+        for rule in document["rules"]
+        if rule["status"] in {"skip", "error"} and rule["code"] not in unmeasured
+    ]
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def _determinism(document: Document, ink: Ink) -> str:
+    claims = bounds(document)
+    if not claims:
+        return ""
+    lines = [ink("bold", "determinism")]
+    for claim in claims:
+        line = (
+            f"  {claim.code}  0 of {claim.runs:,} runs differed:"
+            f" flake rate below {percent(claim.overall)} at 95 %"
+        )
+        if 0 < claim.runs_per_task < claim.runs:
+            line += (
+                f" over all tasks, below {percent(claim.per_task)} for one task"
+                f" ({claim.runs_per_task:,} runs each)"
+            )
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _foot(document: Document, ink: Ink) -> str:
+    trials, host = document["trials"], document.get("host") or {}
+    run, cached = int(trials.get("run") or 0), int(trials.get("cached") or 0)
+    words = [f"{run:,} trials run, {cached:,} from the store, {float(trials['seconds']):.1f} s"]
+    if per_second := rate(document):
+        words.append(f"{per_second:,.1f} trials/s")
+    where = [str(host[key]) for key in ("provider", "python", "arch") if host.get(key)]
+    if where:
+        words.append(printable(", ".join(where), 120))
+    return ink("dim", " · ".join(words))
