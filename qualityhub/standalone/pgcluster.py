@@ -126,10 +126,19 @@ class Cluster:
             password: Its password.
 
         Raises:
-            MachineryError: ``postgres.initdb_failed``.
+            MachineryError: ``postgres.initdb_failed`` or ``postgres.no_account``.
         """
-        scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=self.path.parent))
         user = _initdb_account() if self.uid is not None else None
+        if user is None and not _has_name(os.geteuid()):
+            raise MachineryError(
+                "postgres.no_account",
+                f"User id {os.geteuid()} has no name in this system's user table, "
+                "and PostgreSQL's data folder cannot be created without one.",
+                "Add the name to /etc/passwd, or set QH_DATABASE_URL.",
+            )
+        for leftover in self.path.parent.glob(".new-*"):
+            shutil.rmtree(leftover)  # Of an interrupted first start.
+        scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=self.path.parent))
         read_end, write_end = os.pipe()
         try:
             os.write(write_end, password.encode() + b"\n")
@@ -252,6 +261,14 @@ def _initdb_account() -> pwd.struct_passwd:
         "This system's user table knows only root; PostgreSQL's data folder needs another name.",
         "Add any system account (for example: nobody), or set QH_DATABASE_URL.",
     )
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:
