@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qualityhub.engine.results.rows import Validity  # noqa: TC001 - dataclass fields resolve it
+from qualityhub.engine.results.rows import Validity
 
 if TYPE_CHECKING:
     from qualityhub.engine.results.rows import RolloutRow

@@ -129,7 +129,7 @@ def decode_block(block: bytes, first_line: int = 1, source: str = "") -> list[Ro
             rows = _DECODER.decode_lines(block)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             rows = []
-        if len(rows) == lines and len(block) <= MAX_LINE_BYTES and all(map(_complete, rows)):
+        if len(rows) == lines and not _has_long_line(block) and all(map(_complete, rows)):
             return rows
     return _decode_one_by_one(block, first_line, source)
 
@@ -186,6 +186,10 @@ def unknown_field(name: str) -> tuple[str, str, str]:
 
 def _complete(row: RolloutRow) -> bool:
     return row.reward is not None or row.passed is not None or row.validity != "valid"
+
+
+def _has_long_line(block: bytes) -> bool:
+    return len(block) > MAX_LINE_BYTES and max(map(len, block.split(b"\n"))) > MAX_LINE_BYTES
 
 
 def _decode_one_by_one(block: bytes, first_line: int, source: str) -> list[RolloutRow]:
