@@ -1,0 +1,19 @@
+"""Addresses below ``/api/``."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver, include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+
+from qualityhub.api.v1 import gates, inspections
+
+app_name = "api"
+v1: list[URLPattern | URLResolver] = [
+    *inspections.urlpatterns,
+    *gates.urlpatterns,
+]
+urlpatterns = [
+    path("v1/", include(v1)),
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", SpectacularSwaggerSplitView.as_view(url_name="api:schema"), name="docs"),
+]

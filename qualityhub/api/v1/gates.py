@@ -1,0 +1,7 @@
+"""Endpoints of gates."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,7 @@
+"""Endpoints of inspections."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []
