@@ -2,13 +2,13 @@
 
 * A digest is ``qh1:`` plus the hex sha256 of ``kind``, a NUL byte, and RFC 8785 canonical JSON.
 * A *tree* is its entries sorted by path: ``[path, kind, mode, size, sha256, target]``; path is NFC
-  POSIX relative, kind ``file`` or ``link``, mode the execute bits alone. Times, owners and line
-  endings as they are: not part of it, not part of it, not normalised.
-* Left out of every tree: ``.git``, ``__pycache__``, ``.qualityhub`` and ``qualityhub.toml``'s
-  ``[rules]`` and ``[[waivers]]`` tables (its ``[environment]`` table is part of the environment
-  layer).
+  POSIX relative, kind ``file`` or ``link``, mode the execute bits alone. Times and owners do not
+  count; line endings do, because content is hashed byte by byte.
+* Left out of every tree: ``.git``, ``__pycache__``, ``.qualityhub`` and the ``qualityhub.toml`` at
+  the root. Of that file only the ``[environment]`` table counts, as part of the environment layer:
+  ``[rules]`` and ``[[waivers]]`` change no digest.
 * A JSONL *row* is the parsed object. Duplicate keys and NaN are refused by the reader; integers
-  beyond 2**53 are written as decimal text.
+  of a magnitude of 2**53 and more, which JSON numbers cannot tell apart, are decimal text.
 * A *task* is its layers without ``documentation``; an *environment* is its shared files and its
   tasks by id.
 
@@ -28,19 +28,20 @@ if TYPE_CHECKING:
     from qualityhub.engine.environments.model import FileEntry
 
 PREFIX = "qh1:"
-EXACT_INTEGER = 2**53
+EXACT_INTEGER = 2**53 - 1
 LEFT_OUT = frozenset({".git", "__pycache__", ".qualityhub"})
 
 
 def canonical_json(value: object) -> bytes:
-    """Return RFC 8785 bytes; integers beyond 2**53 become decimal text first.
+    """Return RFC 8785 bytes; integers beyond 2**53 - 1 become decimal text first.
 
     Raises:
-        ValueError: For NaN, infinities, lone surrogates and types JSON does not have.
+        ValueError: For NaN, infinities, lone surrogates, types JSON does not have, and nesting
+            deeper than the interpreter's stack.
     """
     try:
         return rfc8785.dumps(_exact(value))
-    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from qualityhub.engine.digest import digest_json
 from qualityhub.engine.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 Severity = Literal["error", "warning", "info"]
 Effort = Literal["quick", "standard", "certify"]
@@ -102,7 +100,7 @@ def unknown_key(where: str, key: str, known: list[str]) -> InvalidInputError:
     return InvalidInputError("input.unknown_key", f"Unknown key {key!r} in [{where}].", hint)
 
 
-def _checked(key: str, value: Any) -> Any:
+def _checked(key: str, value: Any) -> Any:  # noqa: PLR0911 - one arm per key
     match key:
         case "name" if isinstance(value, str):
             return value

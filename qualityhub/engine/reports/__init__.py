@@ -1,0 +1,1 @@
+"""Renders reports; no verdict is made here."""

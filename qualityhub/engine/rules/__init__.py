@@ -1,0 +1,1 @@
+"""The catalogue: one module per rule, one package per family."""

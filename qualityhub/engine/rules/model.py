@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from qualityhub.engine.environments.model import Environment, Family, Task
-from qualityhub.engine.policy import AdmissionPolicy, Severity
+from qualityhub.engine.policy import AdmissionPolicy, Effort, Severity
 from qualityhub.engine.trials.model import Ask, Observation, World
 
 
@@ -55,20 +55,50 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """What a rule could not judge of a task, and why; never a pass.
+
+    Attributes:
+        reason: One clause, lower case.
+        would_need: What would make it possible.
+        blocks: Whether the task stays pending for it; False where policy let it go.
+    """
+
+    reason: str
+    would_need: str = ""
+    blocks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """What a rule may look at: everything is a value, nothing runs.
 
     Attributes:
         environment: The parsed environment.
-        world: What its trials run in.
+        worlds: What its trials run in, by task id; ``""`` serves every task without its own.
         policy: The policy in force; ``policy.effort`` is the effort.
         see: Returns the observation of an ask, or None while it is still unknown.
     """
 
     environment: Environment
-    world: World
+    worlds: Mapping[str, World]
     policy: AdmissionPolicy
     see: Callable[[Ask], Observation | None]
+
+    def world(self, task: str = "") -> World:
+        """Return the world of a task."""
+        return self.worlds.get(task) or self.worlds[""]
+
+    def known(self, ask: Ask) -> Observation:
+        """Return an observation that is there by contract: judged after all asks are answered.
+
+        Raises:
+            KeyError: The rule looks at something it never asked for.
+        """
+        observation = self.see(ask)
+        if observation is None:
+            raise KeyError(ask)
+        return observation
 
 
 class Rule(ABC):
@@ -83,6 +113,7 @@ class Rule(ABC):
     title: ClassVar[str]
     severity: ClassVar[Severity] = "error"
     cost: ClassVar[Literal["static", "behaviour"]]
+    from_effort: ClassVar[Effort] = "quick"
     families: ClassVar[frozenset[Family]]
     layers: ClassVar[tuple[str, ...]] = ("statement", "environment", "verifier", "solution")
     page: ClassVar[Page]
@@ -102,7 +133,7 @@ class Rule(ABC):
         del context, task
         return ()
 
-    def check_task(self, context: Context, task: Task) -> Iterable[Found]:
+    def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
         """Judge one task; every ask of the task has its observation by now."""
         del context, task
         return ()

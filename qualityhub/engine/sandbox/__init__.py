@@ -1,0 +1,1 @@
+"""Runs one foreign command in a fresh world."""

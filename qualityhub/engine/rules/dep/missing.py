@@ -1,0 +1,67 @@
+"""DEP002."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qualityhub.engine.environments.model import Task
+from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
+from qualityhub.engine.rules.views import ALL_FAMILIES, main_probe, seen_evidence
+from qualityhub.engine.trials.model import Ask
+from qualityhub.engine.trials.probes import NOP, TRACE
+
+
+class MissingDependency(Rule):
+    """Something the environment imports is not there, or what it declares cannot be had."""
+
+    code = "DEP002"
+    title = "Dependency is missing"
+    cost = "behaviour"
+    families = ALL_FAMILIES
+    layers = ("environment", "verifier", "solution")
+    page = Page(
+        what=(
+            "Builds the world from what the environment declares, and nothing else, and runs it: "
+            "every declared requirement must resolve and install, and every import must succeed. "
+            "Nothing is ever installed because a file imports it."
+        ),
+        why=(
+            "It works on the owner's machine, where the package happened to be. In training the "
+            "verifier raises, and the raise is counted as a failed rollout."
+        ),
+        example="`scorer.py` imports `sympy`; no requirements file names it.",
+        fix='Declare it, pinned: `[environment] dependencies = ["sympy==1.14.0"]`.',
+    )
+
+    def measures(self) -> str:
+        """Say what a pass claims."""
+        return "everything it imports is declared and installs"
+
+    def asks(self, context: Context, task: Task) -> Iterable[Ask]:
+        """Ask for what runs verifier, environment and reference."""
+        probe = main_probe(context)
+        yield Ask(task.id, probe)
+        if probe != TRACE:
+            yield Ask(task.id, NOP)
+
+    def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
+        """Report the first module that was not found."""
+        for ask in self.asks(context, task):
+            seen = context.known(ask)
+            module = seen.facts.get("missing_module")
+            if module:
+                yield Found(
+                    message=f"It imports {module!r}, which nothing it declares provides.",
+                    ground=f"missing {module}",
+                    task=task.id,
+                    evidence={
+                        "expected": f"a declared dependency that provides {module}",
+                        "seen": seen_evidence(seen),
+                        "declared": list(context.environment.dependencies.requirements),
+                    },
+                    asks=(ask,),
+                )
+                return
+
+
+RULE = MissingDependency()

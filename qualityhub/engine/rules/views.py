@@ -1,0 +1,138 @@
+"""How rules speak of observations: one place for the words and the comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from qualityhub.engine.environments.model import Family, Task
+from qualityhub.engine.rules.model import Context
+from qualityhub.engine.trials.model import Ask, Observation
+from qualityhub.engine.trials.probes import NOP, ORACLE, TRACE
+
+ALL_FAMILIES: frozenset[Family] = frozenset({"function", "scorer", "episode", "task"})
+WITH_REFERENCE: frozenset[Family] = frozenset({"function", "scorer", "task"})
+EPISODES: frozenset[Family] = frozenset({"episode"})
+
+
+def main_probe(context: Context) -> str:
+    """Return the probe whose behaviour stands for the environment."""
+    return TRACE if context.environment.family == "episode" else ORACLE
+
+
+def stability_probes(context: Context) -> tuple[str, ...]:
+    """Return the probes that determinism is judged on."""
+    match context.environment.family:
+        case "episode":
+            return (TRACE,)
+        case "scorer":
+            return (ORACLE, NOP, "malformed:words")
+        case _:
+            return (ORACLE,)
+
+
+def number(observation: Observation) -> float | None:
+    """Return the reward when it is a finite number."""
+    if observation.outcome == "reward" and isinstance(observation.reward, float | int):
+        return float(observation.reward)
+    return None
+
+
+def gives_reward(context: Context, ask: Ask) -> bool:
+    """Say whether an ask is answered with any reward."""
+    seen = context.see(ask)
+    return seen is not None and seen.outcome == "reward"
+
+
+def describe(observation: Observation) -> str:
+    """Say in a few words what was seen."""
+    match observation.outcome:
+        case "reward":
+            return f"reward {show(observation.reward)}"
+        case "crashed":
+            error = observation.facts.get("error", "an exception")
+            message = observation.facts.get("message", "")
+            return f"{error}: {message}" if message else str(error)
+        case "timeout":
+            return "no result in time"
+        case "killed":
+            return observation.detail.splitlines()[0] if observation.detail else "killed"
+        case _:
+            return observation.detail.splitlines()[0] if observation.detail else "no reward"
+
+
+def show(reward: object) -> str:
+    """Print a reward as a person would write it."""
+    return f"{reward:g}" if isinstance(reward, float) else str(reward)
+
+
+def seen_evidence(observation: Observation) -> dict[str, Any]:
+    """Return what evidence says of an observation."""
+    evidence: dict[str, Any] = {"outcome": observation.outcome}
+    if observation.outcome == "reward":
+        evidence["reward"] = observation.reward
+    if observation.detail:
+        evidence["detail"] = observation.detail
+    if observation.trial:
+        evidence["trial"] = observation.trial
+    return evidence
+
+
+def answer_key(context: Context, task: Task) -> dict[str, Any]:
+    """Return the reference of a task for evidence; exports drop the key."""
+    for name in ("correct", "answer", "canonical_solution"):
+        if name in task.data:
+            return {"answer_key": str(task.data[name])[:2000]}
+    seen = context.see(Ask(task.id, ORACLE))
+    if seen is not None and "answer" in seen.facts:
+        return {"answer_key": seen.facts["answer"]}
+    return {}
+
+
+def outcome_key(observation: Observation) -> tuple[str, object]:
+    """Return what two runs of the same ask must agree on."""
+    if observation.outcome == "reward":
+        return ("reward", observation.reward)
+    if observation.outcome == "crashed":
+        return ("crashed", observation.facts.get("error"))
+    return (observation.outcome, None)
+
+
+def first_difference(left: Observation, right: Observation) -> dict[str, Any] | None:
+    """Return how two observations of one ask differ, or None where they agree.
+
+    A time-out on one side is load, not evidence: it never counts as a difference.
+    """
+    if "timeout" in {left.outcome, right.outcome}:
+        return None
+    left_row, right_row = left.facts.get("row"), right.facts.get("row")
+    if left_row != right_row:
+        return {
+            "what": "generated row",
+            "first": left.facts.get("prompt", left_row),
+            "then": right.facts.get("prompt", right_row),
+        }
+    left_trace, right_trace = left.facts.get("trace"), right.facts.get("trace")
+    if left_trace is not None and right_trace is not None and left_trace != right_trace:
+        step = next(
+            (
+                index
+                for index, (a, b) in enumerate(zip(left_trace, right_trace, strict=False))
+                if a != b
+            ),
+            min(len(left_trace), len(right_trace)),
+        )
+        return {
+            "what": "trace",
+            "step": step,
+            "first": left_trace[step : step + 1],
+            "then": right_trace[step : step + 1],
+        }
+    if outcome_key(left) != outcome_key(right):
+        return {"what": "reward", "first": describe(left), "then": describe(right)}
+    return None
+
+
+def blamed_elsewhere(observations: Iterable[Observation]) -> bool:
+    """Say whether a missing module explains it: the dependency rule reports that, once."""
+    return any("missing_module" in seen.facts for seen in observations)

@@ -1,0 +1,191 @@
+"""Shared by the in-sandbox programs. Standard library only, syntax of Python 3.8.
+
+A program reads one JSON document from stdin and answers with one line per case on the private
+copy of stdout: the nonce it was given, a space, a JSON object. Whatever foreign code prints goes
+to stderr. Each case runs in a forked child, so that a crash, an exit or a hang is that case's
+result alone.
+"""
+
+import json
+import math
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+
+DETAIL = 2000
+
+
+def start():
+    """Return the payload and a function that writes one answer line."""
+    payload = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+    channel = os.dup(1)
+    os.dup2(2, 1)
+    nonce = payload["nonce"].encode()
+
+    def answer(document):
+        line = nonce + b" " + json.dumps(document).encode() + b"\n"
+        while line:
+            line = line[os.write(channel, line) :]
+
+    # Foreign code is handed neither the nonce nor the channel by name; the child closes both.
+    payload.pop("nonce")
+    return payload, answer, channel
+
+
+def run(main):
+    """Run a program's main; an exception of our own ends with status 71, "machinery"."""
+    try:
+        main()
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(71)
+
+
+def run_case(index, work, timeout_s, answer, channel):
+    """Run ``work()`` in a child and answer with what it returned or how it ended.
+
+    ``work`` returns a dict with at least ``outcome``.
+    """
+    read_end, write_end = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            os.setsid()
+            os.close(read_end)
+            os.close(channel)
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            try:
+                result = work()
+            except BaseException as error:
+                result = crashed(error)
+            data = json.dumps(result).encode()
+            while data:
+                data = data[os.write(write_end, data) :]
+        except BaseException:
+            code = 70
+        finally:
+            os._exit(code)
+    os.close(write_end)
+    data, timed_out = _read(read_end, time.monotonic() + timeout_s)
+    os.close(read_end)
+    if timed_out:
+        _kill(pid)
+    _, status = os.waitpid(pid, 0)
+    _kill(pid)
+    if timed_out:
+        result = {"outcome": "timeout", "detail": "no result within %g s" % timeout_s}
+    else:
+        result = _decode(data, status)
+    result["case"] = index
+    answer(result)
+
+
+def crashed(error):
+    """Describe an exception as a result; names the module a ModuleNotFoundError lacks."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    result = {
+        "outcome": "crashed",
+        "detail": "".join(lines)[-DETAIL:],
+        "error": type(error).__name__,
+        "message": str(error)[:200],
+    }
+    missing = missing_module(error)
+    if missing:
+        result["missing_module"] = missing
+    return result
+
+
+def missing_module(error):
+    """Return the top-level module whose absence raised the error, or an empty string."""
+    seen = 0
+    while error is not None and seen < 20:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            return error.name.split(".")[0]
+        error = error.__cause__ or error.__context__
+        seen += 1
+    return ""
+
+
+def reward_result(value):
+    """Describe whatever a verifier returned; JSON cannot say NaN, so text does."""
+    if isinstance(value, bool):
+        return {"outcome": "reward", "reward": float(value), "reward_type": "bool"}
+    plain = value
+    if not isinstance(plain, (int, float)) and hasattr(plain, "item") and hasattr(plain, "dtype"):
+        try:
+            plain = plain.item()
+        except Exception:
+            plain = value
+    if isinstance(plain, bool):
+        return {"outcome": "reward", "reward": float(plain), "reward_type": "bool"}
+    if isinstance(plain, (int, float)):
+        try:
+            number = float(plain)
+        except OverflowError:
+            return {"outcome": "reward", "reward": "overflow", "reward_type": "number"}
+        if math.isfinite(number):
+            return {"outcome": "reward", "reward": number, "reward_type": "number"}
+        return {"outcome": "reward", "reward": repr(number), "reward_type": "number"}
+    return {"outcome": "reward", "reward": repr(value)[:200], "reward_type": type(value).__name__}
+
+
+def load_file(path, name="qh_subject"):
+    """Import a module from a file of the environment, with its folder first on the path."""
+    import importlib.util
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _read(fd, deadline):
+    chunks = []
+    size = 0
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return b"".join(chunks), True
+        ready, _, _ = select.select([fd], [], [], left)
+        if not ready:
+            return b"".join(chunks), True
+        chunk = os.read(fd, 65536)
+        if not chunk:
+            return b"".join(chunks), False
+        size += len(chunk)
+        if size > 4 * 1024 * 1024:
+            return b"".join(chunks), True
+        chunks.append(chunk)
+
+
+def _kill(pid):
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _decode(data, status):
+    if data:
+        try:
+            return json.loads(data.decode("utf-8"))
+        except ValueError:
+            pass
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return {"outcome": "killed", "detail": "ended by signal %d" % number, "signal": number}
+    return {
+        "outcome": "no_reward",
+        "detail": "the process left with status %d and gave no result" % os.WEXITSTATUS(status),
+        "exit_code": os.WEXITSTATUS(status),
+    }

@@ -1,0 +1,151 @@
+"""reset/step environments: drives one seeded trace and digests everything it returns."""
+
+import hashlib
+import math
+import os
+import re
+import sys
+
+import common
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def feed(state, value):
+    """Feed a returned value into a digest, by type and content and never by identity."""
+    if isinstance(value, (bool, int, float, str, bytes, type(None))):
+        state.update(("%s:%r;" % (type(value).__name__, value)).encode("utf-8", "surrogatepass"))
+    elif hasattr(value, "tobytes") and hasattr(value, "dtype"):
+        shape = getattr(value, "shape", ())
+        state.update(("array:%s:%r;" % (value.dtype, shape)).encode())
+        if getattr(value.dtype, "hasobject", False):
+            feed(state, value.tolist())
+        else:
+            state.update(value.tobytes())
+    elif isinstance(value, dict):
+        state.update(b"dict{")
+        for key in sorted(value, key=repr):
+            feed(state, key)
+            feed(state, value[key])
+        state.update(b"}")
+    elif isinstance(value, (list, tuple)):
+        state.update(b"seq[")
+        for item in value:
+            feed(state, item)
+        state.update(b"]")
+    elif isinstance(value, (set, frozenset)):
+        state.update(b"set(")
+        for text in sorted(ADDRESS.sub("", repr(item)) for item in value):
+            state.update(text.encode("utf-8", "surrogatepass"))
+        state.update(b")")
+    else:
+        text = "%s:%s;" % (type(value).__name__, ADDRESS.sub("", repr(value)))
+        state.update(text.encode("utf-8", "surrogatepass"))
+
+
+def short(*values):
+    """Return a 12-character digest of values."""
+    state = hashlib.sha256()
+    for value in values:
+        feed(state, value)
+    return state.hexdigest()[:12]
+
+
+def make(entry):
+    """Build the environment from a registered id or a class in a file."""
+    if "id" in entry:
+        import gymnasium
+
+        return gymnasium.make(entry["id"], **entry.get("kwargs", {}))
+    module = common.load_file(os.path.join("/qh/env", entry["file"]))
+    return getattr(module, entry["name"])(**entry.get("kwargs", {}))
+
+
+def unpack_reset(returned):
+    """Return (observation, info) for both the pair and the bare form of ``reset``."""
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict):
+        return returned
+    return returned, None
+
+
+def trace(entry, seed, steps):
+    """Drive ``steps`` steps over as many episodes as they take."""
+    env = make(entry)
+    space = getattr(env, "action_space", None)
+    if space is None or not hasattr(space, "sample"):
+        return {
+            "outcome": "no_reward",
+            "detail": "the environment has no action_space with sample()",
+        }
+    takes_seed = True
+    try:
+        observation, info = unpack_reset(env.reset(seed=seed))
+    except TypeError as error:
+        if "seed" not in str(error):
+            raise
+        takes_seed = False
+        observation, info = unpack_reset(env.reset())
+    if hasattr(space, "seed"):
+        space.seed(seed)
+    digests = [short(observation)]
+    rewards = []
+    odd = []
+    episodes = 1
+    for index in range(steps):
+        returned = env.step(space.sample())
+        if not isinstance(returned, tuple) or len(returned) not in (4, 5):
+            size = len(returned) if isinstance(returned, tuple) else 1
+            return {
+                "outcome": "no_reward",
+                "detail": "step() returned %d values, expected 5" % size,
+            }
+        observation, reward, done = returned[0], returned[1], returned[2]
+        if len(returned) == 5:
+            done = bool(returned[2]) or bool(returned[3])
+        described = common.reward_result(reward)
+        rewards.append(described["reward"])
+        if described["reward_type"] not in ("number", "bool") or isinstance(
+            described["reward"], str
+        ):
+            odd.append([index, described["reward"], described["reward_type"]])
+        digests.append(short(observation, reward, returned[2:-1]))
+        if done:
+            episodes += 1
+            observation, info = unpack_reset(env.reset())
+            digests.append(short(observation))
+    if hasattr(env, "close"):
+        env.close()
+    numbers = [value for value in rewards if isinstance(value, float) and math.isfinite(value)]
+    return {
+        "outcome": "reward",
+        "reward": math.fsum(numbers),
+        "reward_type": "number",
+        "facts": {
+            "trace": digests,
+            "rewards": rewards[:400],
+            "odd_rewards": odd[:5],
+            "lowest": min(numbers) if numbers else None,
+            "highest": max(numbers) if numbers else None,
+            "steps": steps,
+            "episodes": episodes,
+            "takes_seed": takes_seed,
+        },
+    }
+
+
+def main():
+    """Answer every case of the payload."""
+    payload, answer, channel = common.start()
+    sys.path.insert(0, "/qh/env")
+    for index, case in enumerate(payload["cases"]):
+        common.run_case(
+            index,
+            lambda case=case: trace(payload["entry"], case["seed"], case["steps"]),
+            payload["case_timeout_s"],
+            answer,
+            channel,
+        )
+
+
+if __name__ == "__main__":
+    common.run(main)

@@ -1,0 +1,38 @@
+"""Code against tests: executes prompt, completion and test, as HumanEval defines it."""
+
+import sys
+
+import common
+
+
+def judge(case):
+    """Return reward 1.0 when ``check(entry_point)`` passes, 0.0 when the program raises."""
+    source = "%s%s\n%s\ncheck(%s)\n" % (
+        case["prompt"],
+        case["completion"],
+        case["test"],
+        case["entry_point"],
+    )
+    try:
+        exec(compile(source, "<submission>", "exec"), {"__name__": "__main__"})
+    except BaseException as error:
+        result = common.crashed(error)
+        result["outcome"] = "reward"
+        result["reward"] = 0.0
+        result["reward_type"] = "number"
+        return result
+    return {"outcome": "reward", "reward": 1.0, "reward_type": "number"}
+
+
+def main():
+    """Answer every case of the payload."""
+    payload, answer, channel = common.start()
+    sys.setrecursionlimit(10000)
+    for index, case in enumerate(payload["cases"]):
+        common.run_case(
+            index, lambda case=case: judge(case), payload["case_timeout_s"], answer, channel
+        )
+
+
+if __name__ == "__main__":
+    common.run(main)

@@ -1,0 +1,96 @@
+"""Data set plus reward function: loads the scorer once, scores each case in a child."""
+
+import hashlib
+import json
+import os
+
+import common
+
+
+def digest(value):
+    """Return a short digest of a row, stable for equal JSON."""
+    text = json.dumps(value, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def load_score(entry):
+    """Return ``score(row, completion) -> value`` for a ``score`` function in a file."""
+    module = common.load_file(os.path.join("/qh/env", entry["file"]))
+    score = getattr(module, entry["name"])
+
+    def call(row, completion):
+        if "info" in row and row["info"] is not None:
+            return score(row["prompt"], completion, row["answer"], row["info"])
+        return score(row["prompt"], completion, row["answer"])
+
+    return call
+
+
+def judge_file(call, row, completion):
+    """Score one completion of one row of the file."""
+    if completion is None:
+        return {"outcome": "no_reference", "detail": "the row has no right completion"}
+    return common.reward_result(call(row, completion))
+
+
+def judge_generated(dataset, case):
+    """Score one completion of one generated row; the row's digest shows what was generated."""
+    row = dataset[case["index"]]
+    facts = {"row": digest([row.get("question"), row.get("answer")])}
+    completion = case["completion"]
+    if case["oracle"]:
+        completion = row.get("answer")
+        if completion is None:
+            return {
+                "outcome": "no_reference",
+                "detail": "the generator gives no reference answer for this row",
+                "facts": facts,
+            }
+    try:
+        result = common.reward_result(dataset.score_answer(completion, row))
+    except Exception as error:
+        result = common.crashed(error)
+    facts["prompt"] = str(row.get("question"))[:500]
+    facts["answer"] = str(row.get("answer"))[:500]
+    result["facts"] = facts
+    return result
+
+
+def main():
+    """Answer every case of the payload."""
+    payload, answer, channel = common.start()
+    entry = payload["entry"]
+    cases = payload["cases"]
+    try:
+        if "file" in entry:
+            call = load_score(entry)
+            rows = payload["rows"]
+
+            def work(case):
+                return judge_file(call, rows[case["row"]], case["completion"])
+
+        else:
+            import reasoning_gym
+
+            dataset = reasoning_gym.create_dataset(
+                entry["name"], size=entry["size"], seed=entry["seed"], **entry.get("config", {})
+            )
+
+            def work(case):
+                return judge_generated(dataset, case)
+
+    except BaseException as error:
+        # The scorer does not even load: every case has that result.
+        broken = common.crashed(error)
+        broken["stage"] = "load"
+        for index in range(len(cases)):
+            answer(dict(broken, case=index))
+        return
+    for index, case in enumerate(cases):
+        common.run_case(
+            index, lambda case=case: work(case), payload["case_timeout_s"], answer, channel
+        )
+
+
+if __name__ == "__main__":
+    common.run(main)
