@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from qualityhub.engine.reports.reading import (
     bounds,
+    evidence_lines,
     finding_counts,
     grouped,
+    outputs,
     percent,
     rate,
     summary,
@@ -109,11 +111,8 @@ def _details(group: Group) -> str:
         f"<details><summary>{markdown(group.code)} evidence and how to see it again</summary>",
         "",
     ]
-    lines += [
-        f"- {name}: {markdown_code(evidence[name], 500)}"
-        for name in ("expected", "seen", "detail")
-        if name in evidence
-    ]
+    lines += [f"- {name}: {markdown_code(text, 500)}" for name, text in evidence_lines(evidence)]
+    lines += [f"- output: {markdown_code(text[-500:])}" for text in outputs(evidence)[:1]]
     if finding["location"]:
         lines.append(f"- where: {markdown_code(finding['location'], 200)}")
     if finding.get("fix"):

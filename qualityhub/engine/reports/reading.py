@@ -12,6 +12,7 @@ Document = Mapping[str, Any]
 
 LEVELS = ("error", "warning", "info")
 CONFIDENCE = 0.95
+SHOWN_VALUES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,49 @@ def percent(rate: float) -> str:
     digits = max(0, 1 - math.floor(math.log10(value)))
     # The slack keeps 2.5 from becoming 2.6 by a last binary digit.
     return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f} %"
+
+
+def evidence_lines(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what was expected, seen and different as name and text; the text is foreign.
+
+    Observations become words (``reward 0.5``, ``crashed``); their outputs are :func:`outputs`.
+    """
+    lines = [(name, shown(evidence[name])) for name in ("expected", "seen") if name in evidence]
+    difference = evidence.get("difference")
+    if isinstance(difference, Mapping):
+        step = f" at step {difference['step']}" if "step" in difference else ""
+        what = f"{difference.get('what', 'result')}{step}"
+        first, then = shown(difference.get("first")), shown(difference.get("then"))
+        lines.append(("differs", f"{what}: first {first}, then {then}"))
+    return lines
+
+
+def outputs(evidence: Mapping[str, Any]) -> list[str]:
+    """Return the outputs that explain what was seen, each once, as foreign text of many lines."""
+    seen = evidence.get("seen")
+    holders = [evidence, *(seen if isinstance(seen, (list, tuple)) else [seen])]
+    texts = [
+        str(holder[name])
+        for holder in holders
+        if isinstance(holder, Mapping)
+        for name in ("diff", "detail", "log")
+        if holder.get(name)
+    ]
+    return list(dict.fromkeys(texts))
+
+
+def shown(value: Any) -> str:
+    """Return a piece of evidence in a few words."""
+    if isinstance(value, Mapping):
+        if "outcome" in value:
+            reward = value["outcome"] == "reward"
+            return f"reward {value.get('reward')}" if reward else str(value["outcome"])
+        return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        rest = len(value) - SHOWN_VALUES
+        more = f" and {rest} more" if rest > 0 else ""
+        return ", ".join(shown(item) for item in value[:SHOWN_VALUES]) + more
+    return str(value)
 
 
 def summary(document: Document) -> str:

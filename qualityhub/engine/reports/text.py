@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from qualityhub.engine.reports.reading import (
     bounds,
+    evidence_lines,
     finding_counts,
     grouped,
+    outputs,
     percent,
     rate,
     summary,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 NO_ONE: frozenset[str] = frozenset()
 SHOWN_TASKS = 5
 SHOWN_LINES = 6
+SHOWN_OUTPUTS = 2
 _STYLES = {
     "bold": "1",
     "dim": "2",
@@ -140,21 +143,13 @@ def _tasks(group: Group, known: frozenset[str]) -> str:
 
 def _evidence(evidence: Mapping[str, Any], ink: Ink, width: int) -> list[str]:
     lines = [
-        f"  {_field(name, printable(_shown(evidence[name]), width * 2), ink)}"
-        for name in ("expected", "seen")
-        if name in evidence
+        f"  {_field(name, printable(text, width * 3), ink)}"
+        for name, text in evidence_lines(evidence)
     ]
-    for name in ("diff", "detail", "log"):
-        if evidence.get(name):
-            rows = printable_lines(evidence[name], SHOWN_LINES, width - 6)
-            lines += [f"  {ink('dim', '│')} {row}" for row in rows]
+    for output in outputs(evidence)[:SHOWN_OUTPUTS]:
+        rows = printable_lines(output, SHOWN_LINES, width - 6)
+        lines += [f"  {ink('dim', '│')} {row}" for row in rows]
     return lines
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(str(item) for item in value[:10]) + (" …" if len(value) > 10 else "")
-    return str(value)
 
 
 def _not_measured(document: Document, ink: Ink, width: int) -> str:
