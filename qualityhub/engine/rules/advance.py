@@ -135,6 +135,10 @@ def _judge_task(rule: Rule, context: Context, task: Task, judged: Judged) -> Non
     if failed:
         judged.errors[task.id] = failed[0].detail or "our machinery failed"
         return
+    left = [seen for ask in asks if (seen := context.known(ask)).outcome == "unmeasured"]
+    if left:
+        judged.unmeasured[task.id] = Unmeasured(left[0].detail, "a larger --budget")
+        return
     for item in rule.check_task(context, task):
         if isinstance(item, Found):
             judged.found.append(item)

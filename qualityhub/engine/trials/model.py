@@ -48,12 +48,20 @@ class Ask:
 
 
 Outcome = Literal[
-    "reward", "no_reward", "crashed", "timeout", "killed", "no_reference", "machinery"
+    "reward",
+    "no_reward",
+    "crashed",
+    "timeout",
+    "killed",
+    "no_reference",
+    "machinery",
+    "unmeasured",
 ]
 """``reward``: a reward came back (it may be any JSON value). ``no_reward``: the program ended
 without one. ``crashed``: the verifier or environment raised. ``timeout``: the wall clock ended it.
 ``killed``: a limit or a signal ended it. ``no_reference``: there is no reference to submit.
-``machinery``: our own parts failed; never stored, never judged."""
+``machinery``: our own parts failed; never stored, never judged. ``unmeasured``: a budget ended
+before it ran; never stored, never judged."""
 
 
 @dataclass(frozen=True, slots=True)

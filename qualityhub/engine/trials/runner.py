@@ -1,0 +1,247 @@
+"""Runs trials in their worlds, through a store that knows what was already run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from qualityhub.engine.environments.model import Environment
+from qualityhub.engine.environments.staging import stage_folder, stage_shared
+from qualityhub.engine.errors import QualityHubError
+from qualityhub.engine.sandbox.port import MIB, Command, Completed, Limits, Mount, Sandbox
+from qualityhub.engine.trials.drivers import DRIVERS
+from qualityhub.engine.trials.drivers.base import tail
+from qualityhub.engine.trials.drivers.task import COLLECT, OUT
+from qualityhub.engine.trials.model import Observation, Trial, TrialResult, World
+from qualityhub.engine.trials.store import TrialStore
+from qualityhub.engine.trials.worlds import world_command, world_python
+
+PROGRAMS = Path(__file__).parent / "programs"
+PREVIEW = 4000
+
+
+@cache
+def program_digest() -> str:
+    """Return the digest of the in-sandbox programs; part of every trial's world."""
+    state = hashlib.sha256()
+    for path in sorted(PROGRAMS.glob("*.*")):
+        if path.suffix in {".py", ".sh"}:
+            state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()[:16]
+
+
+def world_digests(worlds: Mapping[str, World]) -> dict[str, str]:
+    """Return what the drivers put into trial keys: world and program version by task id."""
+    return {task: f"{world.digest}/{program_digest()}" for task, world in worlds.items()}
+
+
+class TrialRunner:
+    """Runs the trials of one environment on this host.
+
+    Args:
+        environment: The parsed package; its files are on this host.
+        worlds: Prepared worlds by task id.
+        sandbox: The provider.
+        store: Where known results are.
+        home: Data folder; staged files go below it and are removed by :meth:`close`.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        worlds: Mapping[str, World],
+        sandbox: Sandbox,
+        store: TrialStore,
+        home: Path,
+    ) -> None:
+        self.environment = environment
+        self.worlds = worlds
+        self.sandbox = sandbox
+        self.store = store
+        staging = home / "staging"
+        staging.mkdir(parents=True, exist_ok=True)
+        self._stage = Path(tempfile.mkdtemp(dir=staging, prefix="run-"))
+        # The sandbox user must be able to enter; the parent decides who else may.
+        self._stage.chmod(0o755)
+        self._staged: dict[str, Path] = {}
+        programs = self._stage / "programs"
+        shutil.copytree(PROGRAMS, programs, ignore=shutil.ignore_patterns("__pycache__"))
+        self._programs = programs
+        self._tasks = {task.id: task for task in environment.tasks}
+
+    def close(self) -> None:
+        """Remove the staged files."""
+        shutil.rmtree(self._stage, ignore_errors=True)
+
+    def prepare(self, trials: Iterable[Trial]) -> None:
+        """Stage every folder that trials mount, before threads share them.
+
+        Raises:
+            UnreadablePackageError: A file is no longer what was read.
+        """
+        for trial in trials:
+            self._mounts(trial)
+
+    def run(self, trial: Trial) -> TrialResult:
+        """Return the trial's result, from the store or by running it.
+
+        Our own failure is tried once more and then comes back as observations with the outcome
+        ``machinery``, which no store keeps.
+        """
+        known = self.store.get(trial.key)
+        # A key says what ran, not what was asked of it: both must match.
+        if known is not None and len(known.observations) == len(trial.asks):
+            return replace(known, cached=True)
+        try:
+            result = self._run(trial)
+        except QualityHubError:
+            try:
+                result = self._run(trial)
+            except QualityHubError as error:
+                return _failed(trial, error)
+        self.store.put(result)
+        return result
+
+    def _run(self, trial: Trial) -> TrialResult:
+        nonce = secrets.token_hex(16)
+        completed = self.sandbox.run(self._command(trial, nonce))
+        observations = DRIVERS[self.environment.family].observe(trial, completed, nonce)
+        return TrialResult(
+            key=trial.key,
+            observations=observations,
+            seconds=round(completed.wall_s, 4),
+            cpu_seconds=round(completed.cpu_s, 4),
+            peak_memory_bytes=completed.peak_memory_bytes,
+            exit_code=completed.exit_code,
+            stdout=_preview(completed, "stdout", nonce),
+            stderr=_preview(completed, "stderr", nonce),
+        )
+
+    def _command(self, trial: Trial, nonce: str) -> Command:
+        world = self._world(trial)
+        mounts = self._mounts(trial)
+        env = {"PYTHONHASHSEED": str(trial.variation.hash_seed)}
+        if trial.program == "task":
+            return self._task_command(trial, world, mounts, env)
+        payload = {**trial.payload, "nonce": nonce}
+        return world_command(
+            world,
+            (world_python(world), "-B", f"/qh/programs/{trial.program}.py"),
+            extra_mounts=mounts,
+            env=env,
+            cwd="/tmp",  # noqa: S108 - a folder of the sandbox
+            stdin=json.dumps(payload).encode(),
+            limits=Limits(
+                wall_s=trial.wall_s,
+                cpu_s=int(trial.wall_s) + 5,
+                memory_bytes=2048 * MIB,
+                output_bytes=16 * MIB,
+            ),
+        )
+
+    def _task_command(
+        self, trial: Trial, world: World, mounts: tuple[Mount, ...], env: dict[str, str]
+    ) -> Command:
+        payload: Mapping[str, Any] = trial.payload
+        workdir = payload["workdir"] or world.workdir or "/app"
+        memory = payload.get("memory_mb")
+        return world_command(
+            world,
+            ("/bin/sh", "/qh/programs/task.sh", workdir, str(payload["probe"])),
+            extra_mounts=(*mounts, Mount("/logs", mode="scratch"), Mount(OUT, mode="scratch")),
+            env={
+                **env,
+                "QH_SOLVE_ENV": payload["solve_env"],
+                "QH_TEST_ENV": payload["test_env"],
+            },
+            cwd="/",
+            collect=COLLECT,
+            limits=Limits(
+                wall_s=trial.wall_s,
+                cpu_s=int(trial.wall_s) + 5,
+                memory_bytes=int(memory) * MIB if memory else 2048 * MIB,
+                disk_bytes=2048 * MIB,
+                files=500_000,
+                pids=1024,
+            ),
+        )
+
+    def _world(self, trial: Trial) -> World:
+        task = trial.asks[0].task
+        return self.worlds.get(task) or self.worlds[""]
+
+    def _mounts(self, trial: Trial) -> tuple[Mount, ...]:
+        mounts = [Mount("/qh/programs", self._programs)]
+        for target, digest in trial.trees.items():
+            source = self._staged.get(target + digest)
+            if source is None:
+                source = self._stage / str(len(self._staged))
+                source.mkdir()
+                self._fill(trial, target, source)
+                self._staged[target + digest] = source
+            mounts.append(Mount(target, source, "overlay"))
+        return tuple(mounts)
+
+    def _fill(self, trial: Trial, target: str, folder: Path) -> None:
+        if target == "/qh/env":
+            stage_shared(self.environment, folder)
+            return
+        task = self._tasks[trial.asks[0].task]
+        key = {"/tests": "tests", "/solution": "solution"}[target]
+        stage_folder(self.environment, str(task.data[key]), folder)
+
+
+def run_trials(
+    runner: TrialRunner,
+    trials: list[Trial],
+    jobs: int,
+    on_result: Callable[[Trial, TrialResult], None],
+) -> None:
+    """Run trials on ``jobs`` threads; results arrive in the caller's thread, in any order.
+
+    At most a few trials per thread are in flight, so that an interrupt ends soon.
+    """
+    runner.prepare(trials)
+    todo: Iterator[Trial] = iter(trials)
+    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="trial") as pool:
+        running: dict[Future[TrialResult], Trial] = {}
+        try:
+            while True:
+                for trial in islice(todo, 2 * jobs - len(running)):
+                    running[pool.submit(runner.run, trial)] = trial
+                if not running:
+                    return
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    on_result(running.pop(future), future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            runner.sandbox.close()
+            raise
+
+
+def cores() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _failed(trial: Trial, error: QualityHubError) -> TrialResult:
+    observation = Observation("machinery", detail=f"{error.code}: {error.message}", trial=trial.key)
+    return TrialResult(trial.key, (observation,) * len(trial.asks), seconds=0.0)
+
+
+def _preview(completed: Completed, stream: str, nonce: str) -> str:
+    data = completed.stdout if stream == "stdout" else completed.stderr
+    lines = [line for line in data.splitlines() if not line.startswith(nonce.encode())]
+    return tail(b"\n".join(lines), PREVIEW)
