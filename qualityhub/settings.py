@@ -12,7 +12,7 @@ ENV = env.Reader()
 QH_HOME = ENV.path(
     "QH_HOME",
     env.default_home(),
-    "Data folder: blobs, unpacked environments, worlds. Readable by QualityHub's user alone.",
+    "Data folder: blobs, unpacked environments, worlds.",
     shown="/var/lib/qualityhub for root, else the user's data folder",
 )
 DEBUG = ENV.boolean(
@@ -27,7 +27,7 @@ QH_LOG_LEVEL = ENV.text(
 QH_PUBLIC_URL = ENV.url(
     "QH_PUBLIC_URL",
     "http://127.0.0.1:8000",
-    "Where people reach the hub; links are made from it. With https, cookies are sent over https only.",
+    "Where people reach the hub; links are made from it. With https, cookies need https.",
     schemes=["http", "https"],
 ).rstrip("/")
 QH_BROKER_URL = ENV.url(
@@ -39,8 +39,8 @@ QH_BROKER_URL = ENV.url(
 QH_DATABASE_URL = ENV.url(
     "QH_DATABASE_URL",
     "postgresql:///qualityhub",
-    "PostgreSQL; for a Unix socket `postgresql://user@/name?host=/folder`. `qualityhub up` starts its own "
-    "where this is unset.",
+    "PostgreSQL; for a Unix socket `postgresql://user@/name?host=/folder`. "
+    "`qualityhub up` starts its own where this is unset.",
     schemes=["postgresql", "postgres"],
 )
 QH_MAX_UPLOAD_BYTES = ENV.size(
@@ -70,7 +70,7 @@ QH_AUDIT_STALE_DAYS = ENV.integer(
 QH_BROKER_VISIBILITY_S = ENV.integer(
     "QH_BROKER_VISIBILITY_S",
     900,
-    "Seconds after which the broker hands an unacknowledged ticket to another worker; above the longest ticket.",
+    "Seconds until the broker gives an unacknowledged ticket to another worker.",
     low=10,
     high=86400,
 )
@@ -80,7 +80,7 @@ QH_SIGN_IN_LINK_MINUTES = ENV.integer(
 
 _secret = ENV.secret(
     "QH_SECRET_KEY",
-    "Signs sessions; 40 characters or more. Web and workers refuse to start without it unless QH_DEBUG=true.",
+    "Signs sessions; 40 characters or more. Servers refuse to start without it unless QH_DEBUG=true.",
 )
 SECRET_KEY = _secret or env.ephemeral_secret()
 QH_SECRET_KEY_IS_EPHEMERAL = _secret is None
@@ -209,9 +209,9 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "QualityHub",
     "DESCRIPTION": (
-        "Judges RL environments and checkpoints. Errors are RFC 9457 problem documents with a stable "
-        "`code`; lists are paged by `limit` and the `next` link; `Idempotency-Key` makes a POST safe to "
-        "repeat."
+        "Judges RL environments and checkpoints. Errors are RFC 9457 problem documents with a "
+        "stable `code`; lists are paged by `limit` and the `next` link; `Idempotency-Key` makes a "
+        "POST safe to repeat."
     ),
     "VERSION": f"1 ({__version__})",
     "OAS_VERSION": "3.1.0",

@@ -1,0 +1,1 @@
+"""Celery app, queues, thin tasks, scheduling. Nobody imports this room; work is sent by name."""

@@ -1,0 +1,1 @@
+"""People, teams, tokens, sign-in, and who may see what."""

@@ -50,6 +50,8 @@ class User(PublicIdModel, AbstractBaseUser, PermissionsMixin):
     objects: ClassVar[UserManager] = UserManager()
 
     class Meta:
+        """One person per address, however it is written."""
+
         constraints = (models.UniqueConstraint(Lower("email"), name="user_email_any_case"),)
 
     def __str__(self) -> str:
@@ -79,6 +81,8 @@ class Membership(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
+        """One role per person and team."""
+
         constraints = (
             models.UniqueConstraint(fields=["user", "team"], name="membership_user_team"),
             models.CheckConstraint(

@@ -247,6 +247,11 @@ def sign_in_link_use(secret: str) -> User | None:
     return link.user
 
 
+def sign_in_links_purge() -> int:
+    """Forget links that have expired; returns how many."""
+    return SignInLink.objects.filter(expires_at__lt=Now()).delete()[0]
+
+
 def first_run_ensure(email: str, team_name: str) -> FirstRun:
     """Make the first administrator and team where they are missing; safe to call at every start."""
     with transaction.atomic():

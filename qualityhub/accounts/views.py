@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.contrib.auth import login, logout
-from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from qualityhub.accounts.services import sign_in_link_find, sign_in_link_use
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 

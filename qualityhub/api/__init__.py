@@ -1,0 +1,1 @@
+"""REST: HTTP in, HTTP out. Rules live in the services it calls."""

@@ -1,0 +1,1 @@
+"""Django without product nouns: ids, problems, paging, jobs, queue, audit, blobs, health."""

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class PlatformConfig(AppConfig):
-    """Rows and helpers without product nouns; the label keeps clear of the standard library's name."""
+    """Rows and helpers without product nouns; its label is not a standard library's name."""
 
     name = "qualityhub.platform"
     label = "qh_platform"

@@ -29,6 +29,8 @@ class AuditEvent(models.Model):
     request_id = models.CharField(max_length=64, blank=True)
 
     class Meta:
+        """Read by team and by object, newest first."""
+
         indexes = (
             models.Index(fields=["team", "-id"], name="audit_team"),
             models.Index(fields=["object_id", "-id"], name="audit_object"),

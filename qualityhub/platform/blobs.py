@@ -117,7 +117,7 @@ class DirectoryBlobStore:
         if plain.is_file():
             file: IO[bytes] = plain.open("rb")
         elif packed.is_file():
-            file = gzip.open(packed, "rb")  # type: ignore[assignment]
+            file = gzip.open(packed, "rb")  # type: ignore[assignment]  # noqa: SIM115 - closed below.
         else:
             raise NotFoundError("blob.not_found", f"No blob is called {sha256}.")
         with file:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Warning as CheckWarning, register
+from django.core.checks import CheckMessage, register
+from django.core.checks import Warning as CheckWarning
 
 from qualityhub.env import SettingsError
 

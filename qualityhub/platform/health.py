@@ -32,7 +32,7 @@ def healthz(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    """Answer 200 when database, migrations, broker, a worker and the scheduler are there, else 503."""
+    """Answer 200 when database, migrations, broker, worker and scheduler are there, else 503."""
     checks = readiness()
     ready = all(check["ok"] for check in checks.values())
     return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)

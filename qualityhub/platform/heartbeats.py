@@ -58,3 +58,8 @@ def heartbeat_age(kind: HeartbeatKind) -> timedelta | None:
 def heartbeat_forget(name: str) -> None:
     """Forget a process that ended in good order."""
     Heartbeat.objects.filter(name=name).delete()
+
+
+def heartbeats_purge(silent_for: timedelta) -> int:
+    """Forget processes silent for so long; returns how many."""
+    return Heartbeat.objects.filter(seen_at__lt=Now() - silent_for).delete()[0]

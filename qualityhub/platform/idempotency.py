@@ -42,6 +42,8 @@ class IdempotencyKey(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        """A key means one thing to one actor."""
+
         constraints = (
             models.UniqueConstraint(fields=["actor", "key"], name="idempotency_actor_key"),
         )

@@ -62,6 +62,8 @@ class PublicIdModel(models.Model):
     public_id = PublicIdField()
 
     class Meta:
+        """No table of its own."""
+
         abstract = True
 
     def __str__(self) -> str:

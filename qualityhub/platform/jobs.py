@@ -53,6 +53,8 @@ class Job(PublicIdModel):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        """Lists by team, and the work that is still open."""
+
         indexes = (
             models.Index(fields=["team", "-id"], name="job_team"),
             models.Index(

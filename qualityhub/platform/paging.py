@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Field, Model, Q, QuerySet
 
 from qualityhub.platform.problems import BadQueryError
 
@@ -77,7 +77,7 @@ def _limit(text: str) -> int:
 
 
 def _encode(row: Model, order: Sequence[str]) -> str:
-    values = [row._meta.get_field(_name(key)).value_to_string(row) for key in order]
+    values = [_field(type(row), _name(key)).value_to_string(row) for key in order]
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
@@ -102,7 +102,7 @@ def _after(model: type[Model], order: Sequence[str], values: list[str]) -> Q:
     for key, text in zip(order, values, strict=True):
         name = _name(key)
         try:
-            value = model._meta.get_field(name).to_python(text)  # type: ignore[union-attr]
+            value = _field(model, name).to_python(text)
         except (ValidationError, ValueError, OverflowError) as error:
             raise _bad_cursor() from error
         if isinstance(value, int) and abs(value) >= 2**63:
@@ -111,6 +111,13 @@ def _after(model: type[Model], order: Sequence[str], values: list[str]) -> Q:
         condition |= equal & beyond
         equal &= Q(**{name: value})
     return condition
+
+
+def _field(model: type[Model], name: str) -> Field[Any, Any]:
+    field = model._meta.get_field(name)  # noqa: SLF001 - Django's documented interface.
+    if not isinstance(field, Field):
+        raise TypeError(f"{name} is no column.")
+    return field
 
 
 def _name(key: str) -> str:

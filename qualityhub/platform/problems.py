@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import (
     PermissionDenied as DjangoPermissionDenied,
+)
+from django.core.exceptions import (
     RequestDataTooBig,
     SuspiciousOperation,
+)
+from django.core.exceptions import (
     ValidationError as DjangoValidationError,
 )
 from django.db import IntegrityError

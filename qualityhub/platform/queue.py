@@ -86,7 +86,7 @@ def enqueue(task: str, *args: str | int, queue: str = QUICK) -> None:
 
 
 def send(task: str, args: tuple[str | int, ...], queue: str) -> bool:
-    """Send now; False where the broker could not be reached, which is logged and made good later."""
+    """Send now; False where the broker was not reached, which is logged and made good later."""
     try:
         producer().send_task(task, args=args, queue=queue)
     except Exception:  # Whatever breaks here, the work is stored and its caller was told so.

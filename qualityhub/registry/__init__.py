@@ -1,0 +1,1 @@
+"""Domains, environments, versions and their tasks."""

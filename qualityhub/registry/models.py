@@ -24,6 +24,8 @@ class Domain(PublicIdModel):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
+        """One slug per team."""
+
         constraints = (models.UniqueConstraint(fields=["team", "slug"], name="domain_team_slug"),)
 
     def __str__(self) -> str:
@@ -44,6 +46,8 @@ class Environment(PublicIdModel):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
+        """One slug per domain of a team."""
+
         constraints = (
             models.UniqueConstraint(
                 fields=["team", "domain", "slug"], name="environment_team_domain_slug"
@@ -75,10 +79,14 @@ class EnvironmentVersion(PublicIdModel):
     archive_bytes = models.PositiveBigIntegerField(default=0)
     created_by = models.CharField(max_length=300)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
-    admission = models.CharField(max_length=12, choices=Admission.choices, null=True, blank=True)
+    admission = models.CharField(  # noqa: DJ001 - null is "no inspection has ended yet".
+        max_length=12, choices=Admission.choices, null=True, blank=True
+    )
     admission_changed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        """The same content is the same version."""
+
         constraints = (
             models.UniqueConstraint(
                 fields=["environment", "digest"], name="version_environment_digest"
@@ -109,6 +117,8 @@ class Task(models.Model):
     admitted = models.BooleanField(null=True, blank=True, help_text="Null: not judged yet.")
 
     class Meta:
+        """Task ids are unique within a version."""
+
         constraints = (
             models.UniqueConstraint(fields=["version", "task_id"], name="task_version_task_id"),
         )
@@ -132,6 +142,8 @@ class TaskRoleRule(models.Model):
     role = models.CharField(max_length=5, choices=TaskRole.choices)
 
     class Meta:
+        """One role per task."""
+
         constraints = (
             models.UniqueConstraint(
                 fields=["environment", "task_id"], name="task_role_environment_task"

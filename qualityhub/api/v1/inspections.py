@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django.urls import URLPattern
 
 urlpatterns: list[URLPattern] = []

@@ -2,8 +2,9 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import qualityhub.platform.ids
 from django.db import migrations, models
+
+import qualityhub.platform.ids
 
 
 class Migration(migrations.Migration):

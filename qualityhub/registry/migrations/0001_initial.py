@@ -3,9 +3,10 @@
 import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.datetime
-import qualityhub.platform.ids
 from django.conf import settings
 from django.db import migrations, models
+
+import qualityhub.platform.ids
 
 
 class Migration(migrations.Migration):

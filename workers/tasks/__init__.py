@@ -1,0 +1,1 @@
+"""Entry points for the queue: load ids, call services, store."""
