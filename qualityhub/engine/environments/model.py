@@ -119,8 +119,11 @@ class Environment:
         root: Where the files are on this host, or None for a source that has none
             (``gymnasium:ID``).
         files: Every entry below root that belongs to the package.
-        entry: What the program loads: ``{"module" | "file", "name", "kwargs"}`` and more per family.
+        entry: What the program loads: ``{"module" | "file", "name", "kwargs"}`` and more per
+            family.
         shared: Digest of the files that all tasks share (scorer module, environment module).
+        shared_files: Paths of those files: a trial sees these and nothing else below root, see
+            ``environments/staging.py``. Rows and documentation are not among them.
         domain: As declared by the owner; the hub or ``--domain`` may say otherwise.
         seedable: False where the owner declares that a seed does not fix the episode.
         problems: What the reader saw.
@@ -136,6 +139,7 @@ class Environment:
     files: tuple[FileEntry, ...] = ()
     entry: Mapping[str, Any] = field(default_factory=dict)
     shared: str = ""
+    shared_files: tuple[str, ...] = ()
     dependencies: Dependencies = field(default_factory=Dependencies)
     reward: RewardSpec = field(default_factory=RewardSpec)
     domain: str | None = None

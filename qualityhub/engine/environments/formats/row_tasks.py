@@ -1,0 +1,69 @@
+"""Collect tasks that are rows: each id once, at least one."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from qualityhub.engine.environments.files import shown
+from qualityhub.engine.environments.model import Problem, Task
+from qualityhub.engine.environments.package import task_id_fault
+from qualityhub.engine.environments.problems import NAME_CLASH
+from qualityhub.engine.environments.rows import bad_row
+from qualityhub.engine.errors import UnreadablePackageError
+
+if TYPE_CHECKING:
+    from qualityhub.engine.environments.package import Package
+
+
+class RowTasks:
+    """Tasks by id with the place each came from."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self.found: dict[str, tuple[Task, str]] = {}
+        self.problems: list[Problem] = []
+        self._folded: dict[str, str] = {}
+
+    def add(self, task: Task, place: str) -> None:
+        """Add one task.
+
+        Raises:
+            UnreadablePackageError: Its id cannot be one, or another row has it.
+        """
+        if fault := task_id_fault(task.id):
+            raise bad_row(place, fault)
+        if task.id in self.found:
+            raise UnreadablePackageError(
+                "package.duplicate_task",
+                f"{shown(place)}: {shown(task.id)} is also the id of {self.found[task.id][1]}.",
+                "Give every row an id of its own.",
+            )
+        self.found[task.id] = (task, place)
+        folded = unicodedata.normalize("NFKC", task.id).casefold()
+        first = self._folded.setdefault(folded, task.id)
+        if first != task.id:
+            self.problems.append(
+                Problem(
+                    NAME_CLASH,
+                    f"The ids {shown(first)} and {shown(task.id)} look the same.",
+                    place,
+                    task.id,
+                    "task ids that look the same",
+                )
+            )
+
+    def done(self) -> tuple[Task, ...]:
+        """Return the tasks in the order of their rows.
+
+        Raises:
+            UnreadablePackageError: ``package.empty``.
+        """
+        if not self.found:
+            files = ", ".join(self._package.row_files) or "no JSONL file"
+            raise UnreadablePackageError(
+                "package.empty",
+                f"{shown(self._package.name)} has no rows ({shown(files)}).",
+                "Add at least one JSON object, one per line, to a .jsonl file.",
+            )
+        return tuple(task for task, _ in self.found.values())
