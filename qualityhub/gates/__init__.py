@@ -1,0 +1,1 @@
+"""Checkpoints, evaluation runs, rollouts, and the gates that compare them."""
