@@ -62,14 +62,20 @@ class EmbeddedValkey:
     Args:
         data_dir: Its folder, mode 0700; created if it does not exist.
         server: The program; default: the installed wheel's.
+        log_file: Where the server's lines go; default: ``valkey.log`` in `data_dir`.
         max_memory: Bytes after which writes are refused instead of exhausting the machine.
     """
 
     def __init__(
-        self, data_dir: Path, *, server: Path | None = None, max_memory: int = 256 * 2**20
+        self,
+        data_dir: Path,
+        *,
+        server: Path | None = None,
+        log_file: Path | None = None,
+        max_memory: int = 256 * 2**20,
     ) -> None:
         self.data_dir = Path(data_dir).absolute()
-        self.log_file = self.data_dir / "valkey.log"
+        self.log_file = log_file or self.data_dir / "valkey.log"
         self._server = server
         self._max_memory = max_memory
         self._socket_dir: Path | None = None

@@ -52,6 +52,7 @@ class EmbeddedPostgres:
         secrets_dir: Where the generated passwords live; default: ``secrets`` in `data_dir`.
         runtime_dir: Where a private copy of the programs goes when the server's user cannot reach
             the installed ones; default: ``runtime`` in `data_dir`.
+        log_file: Where the server's lines go; default: ``postgres.log`` in `data_dir`.
         settings: Further server settings, e.g. ``{"shared_buffers": "256MB"}``.
     """
 
@@ -62,10 +63,11 @@ class EmbeddedPostgres:
         binaries: Path | None = None,
         secrets_dir: Path | None = None,
         runtime_dir: Path | None = None,
+        log_file: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = Path(data_dir).absolute()
-        self.log_file = self.data_dir / "postgres.log"
+        self.log_file = log_file or self.data_dir / "postgres.log"
         self._secrets = secrets_dir or self.data_dir / "secrets"
         self._runtime = runtime_dir or self.data_dir / "runtime"
         self._wanted_binaries = binaries

@@ -50,6 +50,7 @@ def spawn(
     stdout: int | IO[bytes],
     death_signal: signal.Signals = signal.SIGTERM,
     uid: int | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start one child in its own process group, tied to this process.
 
@@ -60,6 +61,7 @@ def spawn(
         stdout: Where both of its output streams go.
         death_signal: What it receives when this process is gone.
         uid: User and group id to become, when this process may choose.
+        pass_fds: Descriptors it inherits; no others.
     """
     return subprocess.Popen(
         list(argv),
@@ -72,6 +74,7 @@ def spawn(
         user=uid,
         group=uid,
         extra_groups=None if uid is None else [],
+        pass_fds=pass_fds,
         preexec_fn=dies_with_parent(death_signal),  # noqa: PLW1509 - one prctl, prepared before the fork.
     )
 
