@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qualityhub.engine.results.rows import Validity
-
 if TYPE_CHECKING:
-    from qualityhub.engine.results.rows import RolloutRow
+    from qualityhub.engine.results.rows import RolloutRow, Validity
 
 MIXED_DIGEST = "mixed"
 """Stands for a task that was run under more than one digest: it cannot be paired."""
