@@ -52,6 +52,8 @@ class Console:
                 or (self._stream.isatty() and os.environ.get("TERM") != "dumb")
             )
         self.colour = colour and form == "text"
+        # People see the steps of a start; what children write meanwhile is in the logs.
+        self.children_shown = form == "json"
 
     def line(self, name: str, text: str) -> None:
         """Write one line of a part, control characters made visible."""

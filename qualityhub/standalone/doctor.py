@@ -89,8 +89,8 @@ def examine(stated: Path | None, host: str, port: int) -> list[Check]:
             checks += look()
         except QualityHubError as error:
             checks.append(Check(name, "fail", error.message, error.hint))
-        except OSError as error:
-            checks.append(Check(name, "fail", str(error)))
+        except (OSError, ImportError) as error:
+            checks.append(Check(name, "fail", f"{type(error).__name__}: {error}"))
     return checks
 
 

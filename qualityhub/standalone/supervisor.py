@@ -146,6 +146,7 @@ class _Up:
 
     def announce(self, seconds: float) -> None:
         """Say that the hub is ready, and load the demonstration if asked."""
+        self.console.children_shown = True
         self.instance.state.phase = "ready"
         self.instance.save()
         url = self.instance.state.url
@@ -171,11 +172,6 @@ class _Up:
         """Start database and broker side by side, unless they are somebody else's."""
         # By the main thread: children are tied to the life of the thread that starts them.
         broker = postgres = None
-        if self.environment.own_broker:
-            broker = EmbeddedValkey(self.home.broker, log_file=self.home.logs / "broker.log")
-            self.console.say("starting the broker")
-            broker.launch()
-            self._took(ServerPart("broker", broker))
         if self.environment.own_database:
             postgres = EmbeddedPostgres(
                 self.home.postgres,
@@ -187,6 +183,11 @@ class _Up:
             postgres.prepare()
             postgres.launch()
             self._took(ServerPart("postgres", postgres))
+        if self.environment.own_broker:
+            broker = EmbeddedValkey(self.home.broker, log_file=self.home.logs / "broker.log")
+            self.console.say("starting the broker")
+            broker.launch()
+            self._took(ServerPart("broker", broker))
         if broker is not None:
             broker.wait_ready()
             self.environment.use_broker(broker.url)
@@ -243,7 +244,7 @@ class _Up:
                     f"The hub was not ready after {READY_TIMEOUT_S} s ({detail}).",
                     f"The logs are in {self.home.logs}. `qualityhub doctor` checks this machine.",
                 )
-            self.parts.pause(0.1)
+            self.parts.pause(0.2)
 
     def _load_demo(self) -> None:
         """Load the demonstration in a child and show what it says."""
