@@ -1,0 +1,199 @@
+"""Feed a running command, keep a bounded part of what it says, and see it dead in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import time
+
+PIECE = 65536
+SAMPLE_S = 0.1
+
+
+class Watch:
+    """One command under way.
+
+    Attributes:
+        timed_out: The wall clock ended it.
+        abandoned: The asking process is gone.
+        over_memory: Sampling saw more memory than allowed and ended it.
+        peak_bytes: Largest sampled memory of the tree.
+    """
+
+    def __init__(
+        self, pid: int, *, stdin: int, stdout: int, stderr: int, channel: int, output_bytes: int
+    ) -> None:
+        """Take over a started command.
+
+        Args:
+            pid: bubblewrap's first process, a child of this one.
+            stdin: Write end of the command's standard input.
+            stdout: Read end of its standard output.
+            stderr: Read end of its standard error.
+            channel: Connection to the asking process; its end of file ends the command.
+            output_bytes: Kept of each stream.
+        """
+        self.timed_out = self.abandoned = self.over_memory = False
+        self.peak_bytes = 0
+        self.dropped = 0
+        self._pid = pid
+        self._stdin = stdin
+        self._channel = channel
+        self._cap = output_bytes
+        self._kept: dict[int, bytearray] = {stdout: bytearray(), stderr: bytearray()}
+        self._stdout, self._stderr = self._kept[stdout], self._kept[stderr]
+        self._poll = select.poll()
+        for file in (stdout, stderr, stdin):
+            os.set_blocking(file, False)
+        self._open = {stdout, stderr}
+
+    @property
+    def stdout(self) -> bytes:
+        """What was kept of standard output."""
+        return bytes(self._stdout)
+
+    @property
+    def stderr(self) -> bytes:
+        """What was kept of standard error."""
+        return bytes(self._stderr)
+
+    def until_dead(self, data: memoryview, deadline: float, memory_bytes: int) -> int:
+        """Run to the end of the whole tree and return the wait status of its first process.
+
+        Args:
+            data: Fed to standard input.
+            deadline: Monotonic time at which the tree is killed.
+            memory_bytes: Sampled limit of the tree, 0 where the kernel enforces it.
+        """
+        pidfd = os.pidfd_open(self._pid)
+        for file in self._open:
+            self._poll.register(file, select.POLLIN)
+        self._poll.register(pidfd, select.POLLIN)
+        # An event mask of 0 still reports the hang-up of the other side.
+        self._poll.register(self._channel, select.POLLRDHUP)
+        feeding = bool(data)
+        if feeding:
+            self._poll.register(self._stdin, select.POLLOUT)
+        else:
+            os.close(self._stdin)
+        sampled = time.monotonic()
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    self.timed_out = True
+                    break
+                if memory_bytes:
+                    left = min(left, SAMPLE_S)
+                events = dict(self._poll.poll(left * 1000))
+                if self._channel in events:
+                    self.abandoned = True
+                    break
+                if feeding and self._stdin in events:
+                    data = self._feed(data)
+                    feeding = bool(data)
+                for file in tuple(self._open):
+                    if file in events:
+                        self._take(file)
+                if pidfd in events:
+                    break
+                if memory_bytes and time.monotonic() - sampled >= SAMPLE_S:
+                    sampled = time.monotonic()
+                    self.peak_bytes = max(self.peak_bytes, tree_bytes(self._pid))
+                    if self.peak_bytes > memory_bytes:
+                        self.over_memory = True
+                        break
+        finally:
+            if feeding:
+                os.close(self._stdin)
+            os.close(pidfd)
+        status = kill_all(self._pid)
+        self._drain()
+        return status
+
+    def _feed(self, data: memoryview) -> memoryview:
+        try:
+            data = data[os.write(self._stdin, data[:PIECE]) :]
+        except BlockingIOError:
+            return data
+        except BrokenPipeError:
+            data = data[:0]
+        if not data:
+            self._poll.unregister(self._stdin)
+            os.close(self._stdin)
+        return data
+
+    def _take(self, file: int) -> bool:
+        try:
+            piece = os.read(file, PIECE)
+        except BlockingIOError:
+            return False
+        if not piece:
+            self._poll.unregister(file)
+            self._open.discard(file)
+            return False
+        kept = self._kept[file]
+        room = max(0, self._cap - len(kept))
+        kept += piece[:room]
+        self.dropped += max(0, len(piece) - room)
+        return True
+
+    def _drain(self) -> None:
+        # Every writer is dead: what the pipes still hold is all there will ever be.
+        for file in tuple(self._open):
+            while self._take(file):
+                pass
+
+
+def kill_all(pid: int) -> int:
+    """Kill every process below this one and return the wait status of ``pid``.
+
+    The keeper is a subreaper: when bubblewrap dies, its process id namespace's init becomes our
+    child, and its own death takes the rest along; the kernel reports it only after that.
+    """
+    status = 0
+    while True:
+        for child in children(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, 9)
+        try:
+            done, seen = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return status
+        if done == pid:
+            status = seen
+
+
+def children(pid: int) -> list[int]:
+    """Return the direct children of a process, all its threads together."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += [int(text) for text in file.read().split()]
+    return found
+
+
+def tree_bytes(pid: int) -> int:
+    """Return the memory of a process and everything below it, shared pages counted once."""
+    total = 0
+    waiting = [pid]
+    while waiting:
+        here = waiting.pop()
+        waiting += children(here)
+        total += _proportional(here)
+    return total
+
+
+def _proportional(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    return 0
