@@ -332,13 +332,15 @@ def _prepare(
     stack: ExitStack,
 ) -> _Run:
     sandbox: Sandbox | None = None
-    reason = ""
-    try:
-        sandbox = select_sandbox(options.sandbox, options.home)
-        stack.callback(sandbox.close)
-    except SandboxUnavailableError as error:
-        reason = f"{error.message} {error.hint}".strip()
-        progress.log(reason)
+    rules = select_rules(options.select, (*options.ignore, *options.policy.ignore))
+    reason = "only static rules were selected"
+    if any(rule.cost == "behaviour" for rule in rules):
+        try:
+            sandbox = select_sandbox(options.sandbox, options.home)
+            stack.callback(sandbox.close)
+        except SandboxUnavailableError as error:
+            reason = f"{error.message} {error.hint}".strip()
+            progress.log(reason)
     progress.stage("preparing")
     worlds = prepare_worlds(environment, sandbox, options.home, progress.log, reason)
     for world in worlds.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from difflib import get_close_matches
+
 from qualityhub.engine.errors import InvalidInputError
 from qualityhub.engine.rules import dep, det, fmt, ver
 from qualityhub.engine.rules.model import Rule

@@ -57,13 +57,8 @@ class DirectoryStore:
         except FileNotFoundError:
             return None
         seal, _, body = content.partition(b"\n")
-        try:
-            if hashlib.sha256(body).hexdigest().encode() != seal:
-                raise ValueError("seal")
-            result = result_from_json(json.loads(zlib.decompress(body)))
-            if result.key != key:
-                raise ValueError("key")
-        except (ValueError, zlib.error, msgspec.ValidationError):
+        result = _opened(seal, body)
+        if result is None or result.key != key:
             path.unlink(missing_ok=True)
             return None
         return result
@@ -87,3 +82,12 @@ class DirectoryStore:
     def _path(self, key: str) -> Path:
         name = key.rpartition(":")[2]
         return self.root / name[:2] / name[2:4] / name
+
+
+def _opened(seal: bytes, body: bytes) -> TrialResult | None:
+    if hashlib.sha256(body).hexdigest().encode() != seal:
+        return None
+    try:
+        return result_from_json(json.loads(zlib.decompress(body)))
+    except (ValueError, zlib.error, msgspec.ValidationError):
+        return None

@@ -85,7 +85,8 @@ class TaskDriver(Driver):
         if completed.exit_code in {126, 127, NO_WORKDIR} and not completed.timed_out:
             raise MachineryError(
                 "trial.program_failed",
-                f"The task program ended with status {completed.exit_code}: {tail(completed.stderr)}",
+                f"The task program ended with status {completed.exit_code}: "
+                f"{tail(completed.stderr)}",
                 "This is a fault of ours or of this host; it says nothing about the environment.",
             )
         return (observe_task(trial, completed),)
@@ -181,7 +182,7 @@ def _status(data: bytes | None) -> int | None:
 
 
 def _wall(data: Mapping[str, Any], *, oracle: bool) -> float:
-    # Owners set limits on their machines; a loaded host gets the verifier's limit as a floor of 60 s.
+    # Owners set limits on faster machines; a loaded host gets at least 60 s for the verifier.
     verifier = max(60.0, float(data.get("verifier_timeout_s") or 600.0))
     agent = float(data.get("agent_timeout_s") or 600.0) if oracle else 0.0
     return verifier + agent

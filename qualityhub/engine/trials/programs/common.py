@@ -6,6 +6,8 @@ to stderr. Each case runs in a forked child, so that a crash, an exit or a hang 
 result alone.
 """
 
+import contextlib
+import importlib.util
 import json
 import math
 import os
@@ -139,8 +141,6 @@ def reward_result(value):
 
 def load_file(path, name="qh_subject"):
     """Import a module from a file of the environment, with its folder first on the path."""
-    import importlib.util
-
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
@@ -169,10 +169,8 @@ def _read(fd, deadline):
 
 
 def _kill(pid):
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _decode(data, status):

@@ -61,11 +61,21 @@ def make(entry):
     return getattr(module, entry["name"])(**entry.get("kwargs", {}))
 
 
-def unpack_reset(returned):
-    """Return (observation, info) for both the pair and the bare form of ``reset``."""
+def observed(returned):
+    """Return the observation of ``reset``, for both its pair and its bare form."""
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict):
-        return returned
-    return returned, None
+        return returned[0]
+    return returned
+
+
+def first_reset(env, seed):
+    """Return (observation, whether ``reset`` takes a seed)."""
+    try:
+        return observed(env.reset(seed=seed)), True
+    except TypeError as error:
+        if "seed" not in str(error):
+            raise
+    return observed(env.reset()), False
 
 
 def trace(entry, seed, steps):
@@ -77,14 +87,7 @@ def trace(entry, seed, steps):
             "outcome": "no_reward",
             "detail": "the environment has no action_space with sample()",
         }
-    takes_seed = True
-    try:
-        observation, info = unpack_reset(env.reset(seed=seed))
-    except TypeError as error:
-        if "seed" not in str(error):
-            raise
-        takes_seed = False
-        observation, info = unpack_reset(env.reset())
+    observation, takes_seed = first_reset(env, seed)
     if hasattr(space, "seed"):
         space.seed(seed)
     digests = [short(observation)]
@@ -99,9 +102,8 @@ def trace(entry, seed, steps):
                 "outcome": "no_reward",
                 "detail": "step() returned %d values, expected 5" % size,
             }
-        observation, reward, done = returned[0], returned[1], returned[2]
-        if len(returned) == 5:
-            done = bool(returned[2]) or bool(returned[3])
+        observation, reward = returned[:2]
+        done = any(bool(flag) for flag in returned[2:-1])
         described = common.reward_result(reward)
         rewards.append(described["reward"])
         if described["reward_type"] not in ("number", "bool") or isinstance(
@@ -111,8 +113,7 @@ def trace(entry, seed, steps):
         digests.append(short(observation, reward, returned[2:-1]))
         if done:
             episodes += 1
-            observation, info = unpack_reset(env.reset())
-            digests.append(short(observation))
+            digests.append(short(observed(env.reset())))
     if hasattr(env, "close"):
         env.close()
     numbers = [value for value in rewards if isinstance(value, float) and math.isfinite(value)]

@@ -1,0 +1,5 @@
+import random
+
+
+def score(prompt, completion, answer, info=None):
+    return 1.0 if completion.strip() == answer else random.random() / 2

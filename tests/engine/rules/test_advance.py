@@ -1,0 +1,245 @@
+"""``advance`` as a pure function: a simulated world answers every ask."""
+
+import dataclasses
+
+from qualityhub.engine.digest import digest_environment, digest_task
+from qualityhub.engine.environments.model import Environment, Problem, RewardSpec, Task
+from qualityhub.engine.policy import AdmissionPolicy
+from qualityhub.engine.report import report_from_json
+from qualityhub.engine.rules.advance import Inspection, advance
+from qualityhub.engine.rules.verdict import Waiver
+from qualityhub.engine.trials.model import Ask, Observation, Variation, World
+from qualityhub.engine.trials.probes import NOP, ORACLE
+
+READY = {"": World("ready", digest="w", provider="test")}
+
+
+def environment(family="function", ids=("a", "b"), **changes):
+    tasks = tuple(
+        Task(id, {"statement": id}, digest_task({"statement": id}), {"answer": "1"}) for id in ids
+    )
+    base = Environment(
+        name="e",
+        adapter=family,
+        family=family,
+        digest=digest_environment("", {task.id: task.digest for task in tasks}),
+        tasks=tasks,
+        entry={"file": "scorer.py"},
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def sound(ask):
+    if ask.probe == ORACLE:
+        return Observation("reward", 1.0, trial=f"t-{ask}")
+    return Observation("reward", 0.0, trial=f"t-{ask}")
+
+
+def run(subject, answer=sound, policy=None, worlds=None, **options):
+    seen = {}
+    inspection = Inspection(
+        subject, worlds or READY, policy or AdmissionPolicy(), today="2026-06-01", **options
+    )
+    for rounds in range(10):
+        step = advance(inspection, seen)
+        if step.report is not None:
+            return step.report, seen, rounds
+        assert len(set(step.asks)) == len(step.asks)
+        assert not set(step.asks) & set(seen)
+        seen.update({ask: answer(ask) for ask in step.asks})
+    raise AssertionError("no end in sight")
+
+
+def found(report):
+    return {(finding.code, finding.task) for finding in report.findings}
+
+
+def test_a_sound_environment_is_admitted_and_asked_in_few_rounds():
+    report, _, rounds = run(environment())
+    assert report.verdict == "admitted"
+    assert report.findings == ()
+    assert {task.verdict for task in report.tasks} == {"admitted"}
+    assert rounds <= 3
+
+
+def test_a_failing_reference_quarantines_its_task_alone():
+    report, _, _ = run(
+        environment(),
+        lambda ask: Observation("reward", 0.0) if ask.task == "b" else sound(ask),
+    )
+    assert found(report) == {("VER001", "b")}
+    assert report.verdict == "partial"
+    assert [task.verdict for task in report.tasks] == ["admitted", "quarantined"]
+
+
+def test_an_environment_whose_tasks_all_fail_is_rejected():
+    report, _, _ = run(environment(), lambda ask: Observation("reward", 0.0))
+    assert report.verdict == "rejected"
+
+
+def test_a_reward_that_changes_between_repeats_is_not_blamed_on_the_hash_seed():
+    report, seen, _ = run(
+        environment(ids=("a",)),
+        lambda ask: Observation("reward", 1.0 + ask.repeat) if ask.probe == ORACLE else sound(ask),
+    )
+    assert ("DET001", "a") in found(report)
+    assert ("DET002", "a") not in found(report)
+    assert not any(ask.variation.hash_seed for ask in seen)
+
+
+def test_a_reward_that_changes_with_the_hash_seed_names_the_seed():
+    def answer(ask):
+        if ask.probe == ORACLE and ask.variation == Variation(hash_seed=2):
+            return Observation("reward", 1.5)
+        return sound(ask)
+
+    report, _, _ = run(environment(ids=("a",)), answer)
+    assert found(report) == {("DET002", "a")}
+    assert report.findings[0].evidence["hash_seed"] == 2
+
+
+def test_one_time_out_is_load_and_two_are_a_finding():
+    def once(ask):
+        if ask == Ask("a", ORACLE):
+            return Observation("timeout")
+        return sound(ask)
+
+    report, _, _ = run(environment(ids=("a",)), once)
+    assert report.findings == ()
+    report, _, _ = run(
+        environment(ids=("a",)),
+        lambda ask: Observation("timeout") if ask.probe == ORACLE else sound(ask),
+    )
+    assert found(report) == {("VER001", "a")}
+
+
+def test_a_missing_module_is_reported_once_by_the_dependency_rule():
+    crashed = Observation("crashed", facts={"missing_module": "sympy", "error": "ImportError"})
+    report, _, _ = run(environment("scorer", ids=("a",)), lambda ask: crashed)
+    assert found(report) == {("DEP002", "a")}
+
+
+def test_our_own_failure_is_an_error_and_never_a_finding():
+    report, _, _ = run(
+        environment(ids=("a",)),
+        lambda ask: Observation("machinery", detail="broken") if ask.probe == NOP else sound(ask),
+    )
+    assert report.verdict == "error"
+    assert report.findings == ()
+    assert {rule.code for rule in report.rules if rule.status == "error"} >= {"VER002", "VER003"}
+
+
+def test_without_a_world_behaviour_is_skipped_and_the_verdict_is_pending():
+    report, seen, _ = run(
+        environment(), worlds={"": World("unavailable", reason="no sandbox", would_need="bwrap")}
+    )
+    assert seen == {}
+    assert report.verdict == "pending"
+    statuses = {rule.code: rule.status for rule in report.rules}
+    assert statuses["VER001"] == "skip"
+    assert statuses["FMT001"] == "pass"
+    assert any(row.would_need == "bwrap" for row in report.not_measured)
+
+
+def test_a_world_that_cannot_be_built_is_the_environments_fault():
+    report, _, _ = run(environment(), worlds={"": World("failed", reason="no such package: nope")})
+    assert found(report) == {("DEP002", None)}
+    assert report.verdict == "rejected"
+
+
+def test_provisional_results_admit_only_where_the_policy_says_so():
+    worlds = {"": dataclasses.replace(READY[""], provisional=True, provisional_reason="rehearsed")}
+    report, _, _ = run(environment(), worlds=worlds)
+    assert report.verdict == "pending"
+    assert report.environment["provisional"] is True
+    report, _, _ = run(
+        environment(), worlds=worlds, policy=AdmissionPolicy(allow_provisional=True)
+    )
+    assert report.verdict == "admitted"
+
+
+def test_a_waiver_holds_until_its_day_and_never_reads_as_a_pass():
+    def answer(ask):
+        return Observation("reward", 0.0) if ask.task == "b" else sound(ask)
+
+    waiver = Waiver("VER001", "b", "known", until="2026-06-01")
+    report, _, _ = run(environment(), answer, waivers=(waiver,))
+    assert report.verdict == "admitted"
+    assert report.findings[0].waived is True
+    assert {rule.code: rule.status for rule in report.rules}["VER001"] == "fail"
+    expired = dataclasses.replace(waiver, until="2026-05-31")
+    report, _, _ = run(environment(), answer, waivers=(expired,))
+    assert report.verdict == "partial"
+
+
+def test_an_owners_own_waiver_counts_only_where_the_policy_relaxes_the_rule():
+    subject = environment(
+        requests={"waivers": [{"code": "VER001", "task": "b", "reason": "r", "until": "2027-01-01"}]}
+    )
+
+    def answer(ask):
+        return Observation("reward", 0.0) if ask.task == "b" else sound(ask)
+
+    assert run(subject, answer)[0].verdict == "partial"
+    relaxed = AdmissionPolicy(relax=("VER001",))
+    assert run(subject, answer, relaxed)[0].verdict == "admitted"
+
+
+def test_policy_changes_severity_without_asking_anything_again():
+    def answer(ask):
+        return Observation("reward", 0.0) if ask.task == "b" else sound(ask)
+
+    _, seen, _ = run(environment(), answer)
+    mild = AdmissionPolicy(severity={"VER001": "warning"})
+    step = advance(Inspection(environment(), READY, mild), seen)
+    assert step.report.verdict == "admitted"
+
+
+def test_an_undeclared_range_warns_and_a_declared_one_rejects():
+    def answer(ask):
+        return Observation("reward", 3.0) if ask.probe == ORACLE else sound(ask)
+
+    report, _, _ = run(environment(), answer)
+    assert {finding.severity for finding in report.findings} == {"warning"}
+    declared = environment(reward=RewardSpec(0.0, 1.0, 1.0, declared=True))
+    assert run(declared, answer)[0].verdict == "rejected"
+
+
+def test_the_quick_effort_leaves_determinism_unmeasured_and_says_so():
+    report, seen, _ = run(environment(), policy=AdmissionPolicy(effort="quick"))
+    assert report.verdict == "admitted"
+    assert not any(ask.repeat or ask.variation.hash_seed for ask in seen)
+    assert {row.code for row in report.not_measured} >= {"DET001", "DET002"}
+
+
+def test_certify_bounds_the_flake_rate_below_one_percent():
+    report, _, _ = run(environment(ids=("a",)), policy=AdmissionPolicy(effort="certify"))
+    reason = {rule.code: rule.reason for rule in report.rules}["DET001"]
+    assert "0 of 300 runs" in reason
+    assert "below 1.0%" in reason
+
+
+def test_an_answer_that_is_right_to_be_empty_is_no_vacuous_verifier():
+    subject = environment("scorer", ids=("a",))
+    subject = dataclasses.replace(
+        subject, tasks=(dataclasses.replace(subject.tasks[0], data={"answer": ""}),)
+    )
+    report, _, _ = run(subject, lambda ask: Observation("reward", 1.0))
+    assert ("VER002", "a") not in found(report)
+
+
+def test_fingerprints_survive_new_digests_and_a_report_survives_json():
+    def answer(ask):
+        return Observation("reward", 0.0) if ask.task == "b" else sound(ask)
+
+    report, _, _ = run(environment(), answer)
+    other, _, _ = run(environment(digest="qh1:other"), answer)
+    assert report.findings[0].fingerprint == other.findings[0].fingerprint
+    assert report_from_json({k: v for k, v in report.as_json().items() if k != "schema"}) is not None
+
+
+def test_unknown_keys_warn_without_touching_the_verdict():
+    subject = environment(problems=(Problem("FMT002", "Unknown key 'x'.", "task.toml", "a", "x"),))
+    report, _, _ = run(subject)
+    assert report.verdict == "admitted"
+    assert report.findings[0].severity == "warning"
