@@ -1,0 +1,1 @@
+"""Content of ``qualityhub up --demo``: environments of five domains and two checkpoints."""
