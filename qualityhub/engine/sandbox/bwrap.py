@@ -130,7 +130,7 @@ class BwrapSandbox:
         if header["kept"] and command.keep is not None:
             with channel.makefile("rb") as stream:
                 unpack_stream(stream, command.keep, idmaps.current().owner)
-        exit_code, signal = _outcome(header, stderr)
+        exit_code, signal = _outcome(header)
         return Completed(
             exit_code=exit_code,
             signal=signal,
@@ -358,12 +358,10 @@ def _last_wins(mounts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({mount["target"].rstrip("/") or "/": mount for mount in mounts}.values())
 
 
-def _outcome(header: dict[str, Any], stderr: bytes) -> tuple[int | None, int | None]:
+def _outcome(header: dict[str, Any]) -> tuple[int | None, int | None]:
     code = header["exit_code"]
     if code is None:
         return None, 9
-    if code == 1 and stderr.startswith(b"bwrap: execvp ") and stderr.count(b"\n") <= 1:
-        return 127, None
     if 128 < code <= 128 + 64:
         return None, code - 128
     return code, None

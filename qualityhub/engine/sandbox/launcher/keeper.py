@@ -284,7 +284,7 @@ def _answer(
         cpu_s = max(cpu_s, group.cpu_s() or 0.0)
         peak = group.peak_bytes() or peak
         out_of_memory = out_of_memory or group.out_of_memory()
-    code = _exit_code(report)
+    code = _exit_code(report, watch.stderr)
     if code is None and not (watch.timed_out or out_of_memory):
         text = watch.stderr.decode(errors="replace").strip()
         how = f"wait status {status}"
@@ -316,13 +316,16 @@ def _answer(
         stream_folder(kept, channel)
 
 
-def _exit_code(report: bytes) -> int | None:
+def _exit_code(report: bytes, stderr: bytes) -> int | None:
     """Return what bubblewrap reported; None where the command was never started or was killed."""
     for line in report.decode(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
             seen = json.loads(line)
             if isinstance(seen, dict) and isinstance(seen.get("exit-code"), int):
                 return int(seen["exit-code"])
+    # Without a report nothing of the command ran, so this sentence is bubblewrap's own.
+    if stderr.startswith(b"bwrap: execvp "):
+        return 127 if stderr.rstrip().endswith(b"No such file or directory") else 126
     return None
 
 
