@@ -80,7 +80,7 @@ QH_SIGN_IN_LINK_MINUTES = ENV.integer(
 
 _secret = ENV.secret(
     "QH_SECRET_KEY",
-    "Signs sessions; 40 characters or more. Servers refuse to start without it unless QH_DEBUG=true.",
+    "Signs sessions; 40 characters or more. Servers need it unless QH_DEBUG=true.",
 )
 SECRET_KEY = _secret or env.ephemeral_secret()
 QH_SECRET_KEY_IS_EPHEMERAL = _secret is None
@@ -223,6 +223,10 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
     "SORT_OPERATIONS": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "qualityhub.api.schema.add_problems",
+    ],
 }
 
 LOGGING = {

@@ -219,7 +219,6 @@ def make_version(environment):
             adapter="gymnasium",
             family="episode",
             task_count=len(tasks),
-            parsed={},
             source_kind="reference",
             source="gymnasium:CartPole-v1",
             created_by="owner@example.org",

@@ -16,7 +16,7 @@ from qualityhub.platform.heartbeats import HeartbeatKind, heartbeat, heartbeat_f
 
 logger = logging.getLogger(__name__)
 EVERY_S = 5.0
-BEAT_EVERY_S = 10.0
+BEAT_EVERY_S = 10
 
 
 class WorkerPulse(threading.Thread):

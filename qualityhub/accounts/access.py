@@ -12,6 +12,7 @@ from qualityhub.accounts.choices import Role, Scope
 from qualityhub.accounts.models import ApiToken, Membership, Team, User
 from qualityhub.engine.errors import ForbiddenError, InvalidInputError, NotFoundError
 from qualityhub.platform.ids import is_public_id
+from qualityhub.platform.jobs import Job
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -137,22 +138,36 @@ def access_token(actor: Actor, ref: str) -> ApiToken:
     return token
 
 
-def require_scope(scope: Scope | str) -> type[BasePermission]:
-    """Return a DRF permission that lets pass sessions, and tokens with the scope."""
-    wanted = Scope(scope)
+def access_job(actor: Actor, ref: str) -> Job:
+    """Return a job of one of the actor's teams by public id.
+
+    Raises:
+        NotFoundError: Unknown, or not the actor's.
+    """
+    job = Job.objects.filter(
+        public_id=ref if is_public_id(ref, "job") else "", team__in=actor.team_ids
+    ).first()
+    if job is None:
+        raise not_found("job")
+    return job
+
+
+def require_scope(*scopes: Scope | str) -> type[BasePermission]:
+    """Return a DRF permission that lets pass sessions, and tokens with one of the scopes."""
+    wanted = [Scope(scope) for scope in scopes]
 
     class ScopePermission(BasePermission):
-        """Holds one scope."""
+        """Holds the scopes."""
 
-        required_scope = wanted
+        required_scopes = wanted
 
         def has_permission(self, request: Request, view: Any) -> bool:  # noqa: ARG002
             if not isinstance(request.user, User):
                 return False
-            if not actor_of(request).has_scope(wanted):
+            if not any(actor_of(request).has_scope(scope) for scope in wanted):
                 raise ForbiddenError(
                     "access.scope",
-                    f"The token lacks the scope {wanted}.",
+                    f"The token lacks the scope {' or '.join(wanted)}.",
                     "Create a token that has it.",
                 )
             return True

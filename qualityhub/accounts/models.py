@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
@@ -13,8 +14,9 @@ from django.db.models.functions import Lower, Now
 from qualityhub.accounts.choices import Role, Scope
 from qualityhub.platform.ids import PublicIdModel
 
+SLUG = re.compile(r"\A[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 slug_shape = RegexValidator(
-    r"\A[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z",
+    SLUG,
     "Use lower-case letters, digits and hyphens, at most 63, a letter or digit at both ends.",
 )
 

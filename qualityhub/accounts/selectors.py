@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from qualityhub.accounts.choices import Role
 from qualityhub.accounts.models import ApiToken, Membership
+from qualityhub.platform.jobs import Job
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -20,6 +21,17 @@ def membership_list(actor: Actor) -> QuerySet[Membership]:
         .select_related("team")
         .order_by("team__slug")
     )
+
+
+def job_list(actor: Actor, **filters: str) -> QuerySet[Job]:
+    """Return jobs of the actor's teams.
+
+    Args:
+        actor: Whose teams are looked at.
+        filters: ``status``, ``kind`` or ``object`` (the subject's public id), exactly.
+    """
+    wanted = {"object_id" if key == "object" else key: value for key, value in filters.items()}
+    return Job.objects.filter(team__in=actor.team_ids, **wanted)
 
 
 def token_list(actor: Actor) -> QuerySet[ApiToken]:

@@ -10,3 +10,7 @@ class ApiConfig(AppConfig):
 
     name = "qualityhub.api"
     label = "qh_api"
+
+    def ready(self) -> None:
+        """Teach the schema generator our kind of token."""
+        from qualityhub.api import schema  # noqa: F401, PLC0415 - registers on import.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from qualityhub.api.v1 import gates, inspections
+from qualityhub.api.v1 import accounts, gates, inspections, registry
 
 app_name = "api"
 v1: list[URLPattern | URLResolver] = [
+    *accounts.urlpatterns,
+    *registry.urlpatterns,
     *inspections.urlpatterns,
     *gates.urlpatterns,
 ]

@@ -22,7 +22,7 @@ class RequestFilter(logging.Filter):
 class LineFormatter(logging.Formatter):
     """Plain lines whose fields can be cut by blanks; control characters are escaped."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
     KEYS: ClassVar[str] = "fields"

@@ -95,7 +95,7 @@ def send(task: str, args: tuple[str | int, ...], queue: str) -> bool:
     return True
 
 
-def broker_ping(timeout_s: float = 2.0) -> None:
+def broker_ping(timeout_s: int = 2) -> None:
     """Reach the broker once.
 
     Raises:

@@ -72,7 +72,14 @@ class EnvironmentVersion(PublicIdModel):
     adapter = models.CharField(max_length=60)
     family = models.CharField(max_length=20)
     task_count = models.PositiveIntegerField()
-    parsed = models.JSONField(help_text="The parsed environment, as engine/environments writes it.")
+    parsed_sha256 = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Blob of the parsed environment; rows may hold text that PostgreSQL cannot.",
+    )
+    root_path = models.CharField(
+        max_length=500, blank=True, help_text="Folder within the archive that is the environment."
+    )
     source_kind = models.CharField(max_length=10, choices=SourceKind.choices)
     source = models.CharField(max_length=500, help_text="Archive's file name, or the reference.")
     archive_sha256 = models.CharField(max_length=64, blank=True)

@@ -142,9 +142,19 @@ class Migration(migrations.Migration):
                 ("family", models.CharField(max_length=20)),
                 ("task_count", models.PositiveIntegerField()),
                 (
-                    "parsed",
-                    models.JSONField(
-                        help_text="The parsed environment, as engine/environments writes it."
+                    "parsed_sha256",
+                    models.CharField(
+                        blank=True,
+                        help_text="Blob of the parsed environment; rows may hold text that PostgreSQL cannot.",
+                        max_length=64,
+                    ),
+                ),
+                (
+                    "root_path",
+                    models.CharField(
+                        blank=True,
+                        help_text="Folder within the archive that is the environment.",
+                        max_length=500,
                     ),
                 ),
                 (
