@@ -28,6 +28,7 @@ help: ## Show this list
 
 .PHONY: setup
 setup: $(STAMP) ## Make the virtual environment from the lock file
+	@echo 'setup: $(VENV) is up to date'
 
 $(STAMP): $(LOCK) scripts/bootstrap.sh
 	@scripts/bootstrap.sh $(VENV) $(LOCK)

@@ -64,7 +64,7 @@ trap 'rm -rf "$scratch"' EXIT
 # uv in the version and with the hashes of the lock.
 awk '/^uv==/ { on = 1 } on { print } on && !/\\$/ { exit }' "$lock" | sed 's/ *# via.*//' >"$scratch/uv.txt"
 grep -q '^uv==' "$scratch/uv.txt" || fail "$lock does not pin uv."
-"$python" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+"$python" -m pip install -qq --disable-pip-version-check --require-hashes --no-deps \
   -r "$scratch/uv.txt"
 
 # uv does not read pip's configuration: hand over what it says, unless uv has its own.
