@@ -108,15 +108,11 @@ def _report(policy: GatePolicy, item: Evidence, judgement: Judgement) -> DomainR
     if judgement.if_invalid_failed is not None:
         validity["verdict_if_left_out"] = judgement.if_left_out
         validity["verdict_if_failed"] = judgement.if_invalid_failed
-    needed = _needed(policy, shown, judgement)
-    reason = judgement.reason
-    if judgement.cause == "imprecise" and needed["reason"]:
-        reason = f"{reason}; needs {needed['reason']}"
     return DomainReport(
         domain=item.name,
         verdict=judgement.verdict,
         cause=judgement.cause,
-        reason=reason,
+        reason=judgement.reason,
         tier=shown.policy.tier,
         group=shown.group,
         numbers=shown.numbers(policy.alpha),
@@ -124,7 +120,7 @@ def _report(policy: GatePolicy, item: Evidence, judgement: Judgement) -> DomainR
         n_rollouts=shown.rollouts,
         margin=shown.policy.margin,
         p_adjusted=judgement.p_adjusted,
-        needed=needed,
+        needed=_needed(policy, shown, judgement),
         coverage=shown.coverage,
         excluded=tuple({"task": task, "reason": why} for task, why in shown.excluded),
         flips=shown.flips,
@@ -195,7 +191,7 @@ def _roll_up(
         return "block", blocked
     held = [f"{r.domain}: {why}" for r in gating if (why := _holds(policy, r))]
     held += [
-        f"{level.name}: {level.reason}"
+        f"{level.name}: {_with_needed(level)}"
         for level in levels
         if level.verdict != "promote" and not (_mirrors(level) and held)
     ]
@@ -204,9 +200,16 @@ def _roll_up(
     return "promote", [f"{level.name}: {level.reason}" for level in levels]
 
 
+def _with_needed(report: DomainReport | LevelReport) -> str:
+    # Where something was merely screened, its sentence already says what to measure.
+    if report.cause == "imprecise" and report.needed and report.needed["reason"]:
+        return f"{report.reason}; {report.needed['reason']}"
+    return report.reason
+
+
 def _mirrors(level: LevelReport) -> bool:
     """Whether the level only repeats its single domain."""
-    return level.name == "overall" and len(level.domains) == 1
+    return len(level.domains) == 1
 
 
 def _holds(policy: GatePolicy, report: DomainReport) -> str:
@@ -214,11 +217,11 @@ def _holds(policy: GatePolicy, report: DomainReport) -> str:
     if report.verdict == "promote":
         return ""
     if report.tier == "critical" or report.cause in {"screened", "validity"}:
-        return report.reason
+        return _with_needed(report)
     floor = policy.for_domain(report.domain).floor
     lower = report.numbers.lower
     if report.cause == "imprecise" and lower is not None and lower <= -floor:
-        return f"a drop beyond the floor of {pt(floor)} is still plausible; {report.reason}"
+        return f"a drop beyond the floor of {pt(floor)} is still plausible; {_with_needed(report)}"
     return ""
 
 

@@ -44,12 +44,13 @@ def judge_levels(
     for item in members:
         if item.group is not None:
             by_group.setdefault(item.group, []).append(item)
-    names = sorted(by_group)
+    # A group of one says nothing that its domain does not.
+    names = sorted(name for name, group in by_group.items() if len(group) > 1)
     adjusted = {
         reading: holm([_pooled(by_group[name], reading).p_worse for name in names])
         for reading in _READINGS
     }
-    groups = tuple(
+    groups = [
         _level(
             policy,
             name,
@@ -59,9 +60,14 @@ def judge_levels(
             p_adjusted={reading: adjusted[reading][index] for reading in _READINGS},
         )
         for index, name in enumerate(names)
-    )
+    ]
+    groups += [
+        _mirror(policy, name, group[0], domains)
+        for name, group in sorted(by_group.items())
+        if len(group) == 1
+    ]
     if len(members) == 1:
-        return _mirror(policy, members[0], domains), groups
+        return _mirror(policy, "overall", members[0], domains), tuple(groups)
     chances = {reading: _pooled(members, reading).p_worse for reading in _READINGS}
     overall = _level(
         policy,
@@ -71,7 +77,7 @@ def judge_levels(
         share=shares.overall,
         p_adjusted=chances,
     )
-    return overall, groups
+    return overall, tuple(groups)
 
 
 _READINGS: tuple[Reading, ...] = ("left-out", "failed")
@@ -104,7 +110,6 @@ def _level(
     needed = None
     if cause in {"imprecise", "few-tasks", "screened"}:
         needed = _needed(policy, members, estimate, margin)
-        reason = f"{reason}; needs {needed['reason']}" if cause == "imprecise" else reason
     return LevelReport(
         name=name,
         verdict=verdict,
@@ -143,7 +148,7 @@ def _judge(
 def _mirror(policy: GatePolicy, member: Measured, domains: Sequence[DomainReport]) -> LevelReport:
     report = next(item for item in domains if item.domain == member.name)
     return LevelReport(
-        name="overall",
+        name=name,
         verdict=report.verdict,
         cause=report.cause,
         reason=report.reason,

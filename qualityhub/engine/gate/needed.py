@@ -140,7 +140,8 @@ def _plan(
     sigma_w2, omega2 = variances
     k = rollouts_for(n, sigma_w2, omega2, target_se, run_noise)
     if k is not None and k <= MOST_ROLLOUTS:
-        return max(1, ceil(k)), n, f"{max(1, ceil(k))} rollouts per task on both sides"
+        whole = max(1, ceil(k))
+        return whole, n, f"{whole} rollouts per task on both sides would settle it"
     now = max(rollouts, 1.0)
     tasks = tasks_for(now, sigma_w2, omega2, target_se, run_noise)
     if tasks is None:

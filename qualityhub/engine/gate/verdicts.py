@@ -77,7 +77,8 @@ def split_budget(policy: GatePolicy, evidence: Sequence[Evidence]) -> Budget:
     ]
     budget = policy.budget
     domains, groups, overall = budget.domains, budget.groups, budget.overall
-    if not any(item.group for item in comparable):
+    members = [item.group for item in comparable if item.group is not None]
+    if len(members) == len(set(members)):
         domains, groups = domains + groups, 0.0
     if len(comparable) < 2:
         domains, overall = domains + overall, 0.0
