@@ -145,7 +145,9 @@ def _judge(
     return "inconclusive", "imprecise", reason
 
 
-def _mirror(policy: GatePolicy, member: Measured, domains: Sequence[DomainReport]) -> LevelReport:
+def _mirror(
+    policy: GatePolicy, name: str, member: Measured, domains: Sequence[DomainReport]
+) -> LevelReport:
     report = next(item for item in domains if item.domain == member.name)
     return LevelReport(
         name=name,
