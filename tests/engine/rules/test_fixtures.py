@@ -11,7 +11,7 @@ from qualityhub.engine.rules.catalogue import CATALOGUE
 FIXTURES = Path(__file__).parents[2] / "data" / "rules"
 BAD = {
     "FMT001": {("FMT001", None)},
-    "FMT002": {("FMT002", "bad")},
+    "FMT002": {("FMT002", "task")},
     "VER001": {("VER001", "double/0")},
     "VER002": {("VER002", "double/0")},
     "VER003": {("VER003", "one"), ("VER003", "two")},
