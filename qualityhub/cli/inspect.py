@@ -30,7 +30,6 @@ from qualityhub.cli.options import (
     DURATION,
     INPUT_FILE,
     format_option,
-    option,
     output_option,
 )
 from qualityhub.cli.progress import progress_for
@@ -58,31 +57,41 @@ class Outcome:
 
 @click.command(short_help="Inspect environments in sandboxes and say what is wrong.")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@option("--domain", help="The domain it belongs to, whatever its own files say.")
-@option("--policy", type=INPUT_FILE, help="Policy file (TOML, table [admission]).")
-@option("--select", type=CODES, default=(), help="Only these rules: DET001,VER or so.")
-@option("--ignore", type=CODES, default=(), help="Not these rules.")
-@option(
+@click.option("--domain", help="The domain it belongs to, whatever its own files say.")
+@click.option("--policy", type=INPUT_FILE, help="Policy file (TOML, table [admission]).")
+@click.option("--select", type=CODES, default=(), help="Only these rules: DET001,VER or so.")
+@click.option("--ignore", type=CODES, default=(), help="Not these rules.")
+@click.option(
     "--effort",
     type=click.Choice(["quick", "standard", "certify"]),
     help="How much is tried; without it the policy's, which is standard by default.",
 )
-@option("--adapter", help="Read the source as this format instead of detecting one.")
+@click.option("--adapter", help="Read the source as this format instead of detecting one.")
 @format_option("text", "json", "sarif", "junit", "markdown")
 @output_option
-@option("--jobs", type=click.IntRange(0, 1024), default=0, help="Sandboxes at once; 0: one a core.")
-@option(
+@click.option(
+    "--jobs", type=click.IntRange(0, 1024), default=0, help="Sandboxes at once; 0: one a core."
+)
+@click.option(
     "--sandbox",
     type=click.Choice(["auto", "bwrap", "container"]),
     default="auto",
     show_default=True,
     help="What runs the environment's code.",
 )
-@option("--no-cache", is_flag=True, help="Run every trial again instead of reusing stored results.")
-@option("--plan", is_flag=True, help="Say what would run and about how long, and run nothing more.")
-@option("--budget", type=DURATION, help="Stop after so long (90s, 30m, 2h) with a partial verdict.")
-@option("--changed-since", metavar="GIT_REF", help="Only if files below the source changed since.")
-@option(
+@click.option(
+    "--no-cache", is_flag=True, help="Run every trial again instead of reusing stored results."
+)
+@click.option(
+    "--plan", is_flag=True, help="Say what would run and about how long, and run nothing more."
+)
+@click.option(
+    "--budget", type=DURATION, help="Stop after so long (90s, 30m, 2h) with a partial verdict."
+)
+@click.option(
+    "--changed-since", metavar="GIT_REF", help="Only if files below the source changed since."
+)
+@click.option(
     "--baseline",
     type=INPUT_FILE,
     help="An earlier JSON report: what it already found is shown as known and does not fail.",
@@ -223,7 +232,7 @@ def _rendered(
     *,
     several: bool,
 ) -> str:
-    match given["form"]:
+    match given["format"]:
         case "json":
             from qualityhub.engine.reports.json import inspection_json
 
@@ -276,10 +285,10 @@ def _plan(sources: list[str], given: Mapping[str, Any]) -> int:
     from qualityhub.cli.plan import plan_documents, plan_text
     from qualityhub.engine.reports.json import dumps
 
-    if given["form"] not in {"text", "json"}:
+    if given["format"] not in {"text", "json"}:
         raise click.UsageError("--plan is written as text or json.")
     plans = plan_documents(sources, options_from(given))
-    if given["form"] == "json":
+    if given["format"] == "json":
         deliver(dumps(plans), given["output"])
     else:
         deliver(plan_text(plans), given["output"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-option = partial(click.option, show_envvar=True)
+option = click.option
+"""Every option is also QH_<COMMAND>_<OPTION>, by the group's prefix; the reference page lists them."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -67,9 +67,8 @@ INPUT_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 def format_option(*formats: str) -> Callable[[Any], Any]:
     """Return the ``--format`` option for the given formats; the first is the default."""
-    return option(
+    return click.option(
         "--format",
-        "form",
         type=click.Choice(formats),
         default=formats[0],
         show_default=True,
@@ -77,17 +76,19 @@ def format_option(*formats: str) -> Callable[[Any], Any]:
     )
 
 
-output_option = option(
+output_option = click.option(
     "--output", type=OUTPUT_FILE, help="Write the document to a file instead of stdout."
 )
 
-url_option = option(
+url_option = click.option(
     "--url",
     envvar="QH_URL",
+    show_envvar=True,
     help="The hub's address; without it the one that 'qualityhub login' stored.",
 )
-token_option = option(
+token_option = click.option(
     "--token",
     envvar="QH_TOKEN",
+    show_envvar=True,
     help="Access token; prefer the variable, a command line is visible to other users.",
 )

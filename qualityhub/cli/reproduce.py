@@ -13,7 +13,6 @@ from qualityhub.cli.console import FAILED, OK, deliver, say, use_color, width
 from qualityhub.cli.options import (
     INPUT_FILE,
     format_option,
-    option,
     output_option,
     token_option,
     url_option,
@@ -45,14 +44,14 @@ class Wanted:
 
 @click.command(short_help="Run again just what produced a finding.")
 @click.argument("finding")
-@option(
+@click.option(
     "--report",
     type=INPUT_FILE,
     help="JSON report that holds it; without one, what was inspected here lately, or the hub.",
 )
-@option("--source", help="Where the environment lies now, if not where the report says.")
-@option("--adapter", help="Read the source as this format instead of detecting one.")
-@option(
+@click.option("--source", help="Where the environment lies now, if not where the report says.")
+@click.option("--adapter", help="Read the source as this format instead of detecting one.")
+@click.option(
     "--sandbox",
     type=click.Choice(["auto", "bwrap", "container"]),
     default="auto",
@@ -81,7 +80,7 @@ def reproduce(ctx: click.Context, /, finding: str, **given: Any) -> None:
         document = _run_again(source, asks, wanted, given)
     else:
         document = _read_again(source, wanted, given)
-    form, output = given["form"], given["output"]
+    form, output = given["format"], given["output"]
     if form == "json":
         from qualityhub.engine.reports.json import dumps
 

@@ -12,7 +12,6 @@ from qualityhub.cli.options import format_option, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from qualityhub.engine.rules.model import Rule
 
@@ -23,13 +22,14 @@ RULES_SCHEMA = "qualityhub.rules/1"
 @click.argument("code", required=False)
 @format_option("text", "json", "markdown")
 @output_option
-def rules(code: str | None, form: str, output: Path | None) -> None:
+def rules(code: str | None, **given: Any) -> None:
     """List the rules, or print the page of the rule CODE.
 
     An unknown code exits 2 and names the nearest known one.
     """
     from qualityhub.engine.rules.catalogue import CATALOGUE, find_rule
 
+    form, output = given["format"], given["output"]
     if code is None:
         deliver(_list(CATALOGUE, form), output)
         return
