@@ -16,7 +16,7 @@ from qualityhub.platform.ids import PublicIdModel
 
 SLUG = re.compile(r"\A[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 slug_shape = RegexValidator(
-    SLUG,
+    SLUG.pattern,
     "Use lower-case letters, digits and hyphens, at most 63, a letter or digit at both ends.",
 )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drf_spectacular.utils import OpenApiParameter, inline_serializer
 from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -40,8 +41,8 @@ class Endpoint(APIView):
 
     scopes: ClassVar[Mapping[str, Sequence[Scope]]] = {}
 
-    def get_permissions(self) -> Sequence[BasePermission]:  # type: ignore[override]
-        """Return what the method needs; a method that is not served needs no scope to be told so."""
+    def get_permissions(self) -> Sequence[BasePermission]:
+        """Return what the method needs; to hear that it is not served needs no scope."""
         method = "GET" if self.request.method == "HEAD" else str(self.request.method)
         needed = self.scopes.get(method)
         scoped = [require_scope(*needed)()] if needed else []
@@ -75,9 +76,7 @@ class StrictSerializer(serializers.Serializer[Any]):
         if isinstance(data, dict):
             known = [name for name, field in self.fields.items() if not field.read_only]
             unknown = {
-                str(name): [
-                    serializers.ErrorDetail(_unknown("member", str(name), known), "unknown")
-                ]
+                str(name): [ErrorDetail(_unknown("member", str(name), known), "unknown")]
                 for name in data
                 if name not in known
             }

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 
+from qualityhub.platform.problems import CONTENT_TYPE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -39,7 +41,7 @@ PROBLEM: Mapping[str, Any] = {
 METHODS = frozenset({"get", "post", "put", "patch", "delete"})
 
 
-class TokenScheme(OpenApiAuthenticationExtension):
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """Describes ``Authorization: Bearer``."""
 
     target_class = "qualityhub.accounts.authentication.TokenAuthentication"
@@ -55,9 +57,7 @@ def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = dict(PROBLEM)
     answer = {
         "description": "A problem document.",
-        "content": {
-            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
-        },
+        "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     for path in result.get("paths", {}).values():
         for method, operation in path.items():

@@ -196,9 +196,7 @@ class Tokens(Endpoint):
             actor=str(self.actor),
         )
         document = {**TokenSerializer(token).data, "token": plain}
-        return Response(
-            document, status=201, headers={"Location": f"/api/v1/tokens/{token.public_id}"}
-        )
+        return Response(document, status=201)
 
 
 class OneToken(Endpoint):

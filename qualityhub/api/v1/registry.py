@@ -26,7 +26,7 @@ from qualityhub.api.base import (
     read_body,
     read_query,
 )
-from qualityhub.engine.errors import LimitExceededError, NotFoundError
+from qualityhub.engine.errors import LimitExceededError, NotFoundError, QualityHubError
 from qualityhub.platform.blobs import blob_store
 from qualityhub.registry import selectors, services
 from qualityhub.registry.access import access_domain, access_environment, access_version
@@ -116,7 +116,7 @@ class VersionSerializer(serializers.Serializer[Any]):
     family = serializers.CharField()
     tasks = serializers.IntegerField(source="task_count")
     source_kind = serializers.ChoiceField(SourceKind.choices)
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment] # A member of that name.
     admission = serializers.ChoiceField(
         Admission.choices, allow_null=True, help_text="Null: no inspection has ended yet."
     )
@@ -138,7 +138,9 @@ class VersionSerializer(serializers.Serializer[Any]):
 class VersionReference(StrictSerializer):
     """A version without files of its own."""
 
-    source = serializers.CharField(max_length=500, help_text="E.g. `gymnasium:CartPole-v1`.")
+    source = serializers.CharField(  # type: ignore[assignment] # A member of that name.
+        max_length=500, help_text="E.g. `gymnasium:CartPole-v1`."
+    )
 
 
 class VersionUpload(StrictSerializer):
@@ -471,7 +473,11 @@ class VersionArchive(Endpoint):
 
 def _archive(version: EnvironmentVersion, etag: str) -> FileResponse:
     file = tempfile.SpooledTemporaryFile(max_size=8 * 2**20)  # noqa: SIM115 - the response closes it.
-    blob_store().copy_to(version.archive_sha256, file)
+    try:
+        blob_store().copy_to(version.archive_sha256, file)
+    except QualityHubError:
+        file.close()
+        raise
     file.seek(0)
     head = file.read(2)
     file.seek(0)
