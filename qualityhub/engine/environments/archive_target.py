@@ -183,7 +183,7 @@ def refuse(code: str, message: str, hint: str = "") -> InvalidInputError:
 
 
 def _checked_name(name: str, *, folder: bool = False) -> str:
-    """Return a relative path without ``.``; empty for the root itself, which only folders may be."""
+    """Return a relative path without ``.``; empty for the root, which only a folder may be."""
     _check_text(name)
     if name.startswith("/") or "\\" in name or (len(name) > 1 and name[1] == ":"):
         raise refuse(

@@ -12,7 +12,7 @@ import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from qualityhub.engine.environments.archive_target import Target, refuse
 from qualityhub.engine.environments.archive_zip import unpack_zip
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from qualityhub.engine.environments.model import FileEntry
 
-_READ_AT_ONCE = 4 * MIB
+_HEADER_BYTES = 8 * MIB
 _HEADS = (
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
@@ -167,8 +167,7 @@ def _unpack(stream: BinaryIO, target: Target) -> None:
         else:
             raise refuse(
                 "unknown_format",
-                "This is no archive that is known here"
-                + (" (zstd needs Python 3.14)." if kind else "."),
+                f"{kind or 'This'} is no archive that is known here.",
                 "Send a .zip, .tar or .tar.gz.",
             )
     except (
@@ -187,10 +186,11 @@ def _unpack(stream: BinaryIO, target: Target) -> None:
 
 
 def _unpack_tar(stream: _Forward, target: Target) -> None:
-    with tarfile.open(fileobj=stream, mode="r:", errorlevel=2) as archive:
+    with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", errorlevel=2) as archive:
         for member in archive:
             # Otherwise the whole list of members stays in memory.
             archive.members.clear()  # type: ignore[attr-defined]
+            stream.allow(member.size)
             name = member.name
             if member.isdir():
                 target.add_folder(name)
@@ -212,14 +212,20 @@ def _unpack_tar(stream: _Forward, target: Target) -> None:
 
 
 class _Forward:
-    """A stream that goes forward alone and never reads much at once.
+    """A stream that goes forward alone and reads no more than one member at a time.
 
-    A tar header may claim a name of gigabytes, which the tar reader would take into memory.
+    A tar header may claim a name or a list of gigabytes, which the tar reader would take into
+    memory.
     """
 
     def __init__(self, stream: BinaryIO | gzip.GzipFile) -> None:
         self._stream = stream
         self._place = 0
+        self._allowed = _HEADER_BYTES
+
+    def allow(self, size: int) -> None:
+        """Let the content of a member, and the headers of the next one, be read."""
+        self._allowed = size + _HEADER_BYTES
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes.
@@ -227,7 +233,8 @@ class _Forward:
         Raises:
             InvalidInputError: ``archive.too_large``.
         """
-        if size < 0 or size > _READ_AT_ONCE:
+        self._allowed -= size
+        if size < 0 or self._allowed < 0:
             raise refuse("too_large", "A header of the archive claims to be very large.")
         data = self._stream.read(size)
         self._place += len(data)

@@ -26,13 +26,12 @@ from qualityhub.engine.environments.tables import TEXT, TEXTS, parse_toml, read_
 from qualityhub.engine.errors import UnreadablePackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from qualityhub.engine.environments.manifest import Manifest
 
-_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 _INCLUDE = re.compile(r"^(?:-r|--requirement)[\s=]*(?P<file>\S.*)$")
-_HASH = re.compile(r"\s+--(?:hash|config-settings?|global-option)[=\s]\S+")
+_HASH = re.compile(r"\s--(?:hash|config-settings?|global-option)[=\s]\S+")
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _MAX_FILES = 32
 _MAX_REQUIREMENTS = 5_000
@@ -121,8 +120,7 @@ def read_dependencies(
 
 
 def _read_block(root: Path, entry: str, declared: Declared) -> bool:
-    source = read_text(root, entry)
-    blocks = [match for match in _BLOCK.finditer(source) if match["type"] == "script"]
+    blocks = list(_script_blocks(read_text(root, entry)))
     if not blocks:
         return False
     place = f"{entry} (PEP 723)"
@@ -132,15 +130,29 @@ def _read_block(root: Path, entry: str, declared: Declared) -> bool:
             f"{shown(entry)} has {len(blocks)} script metadata blocks.",
             "Keep one of them.",
         )
-    content = "".join(
-        line[2:] if line.startswith("# ") else line[1:]
-        for line in blocks[0]["content"].splitlines(keepends=True)
-    )
-    table = parse_toml(content, place)
+    table = parse_toml(blocks[0], place)
     _add_list(table, "dependencies", place, declared)
     _add_python(table, place, declared)
     declared.sources.append(place)
     return True
+
+
+def _script_blocks(source: str) -> Iterator[str]:
+    """Yield the TOML of each script block, which ends at the last ``# ///`` of its comment."""
+    lines = iter(source.splitlines())
+    for line in lines:
+        if line != "# /// script":
+            continue
+        block: list[str] = []
+        end: int | None = None
+        for inner in lines:
+            if inner != "#" and not inner.startswith("# "):
+                break
+            if inner == "# ///":
+                end = len(block)
+            block.append(inner[2:])
+        if end is not None:
+            yield "\n".join(block[:end])
 
 
 def _read_pyproject(root: Path, beside: str, declared: Declared) -> None:

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 _DOCUMENTATION = re.compile(
     r"(readme|license|licence|copying|notice|authors|changelog|changes|contributing|citation)"
-    r"[^/]*?(\.(md|rst|txt|cff))?",
+    r"[\w-]*(\.(md|rst|txt|cff))?",
     re.IGNORECASE,
 )
+_DECLARATION = re.compile(r"requirements[^/]*\.txt|pyproject\.toml")
 ROW_FILES = (".jsonl", ".jsonl.gz")
 _MAX_TASK_ID = 200
 
@@ -174,8 +175,8 @@ def split_shared(
 ) -> tuple[list[FileEntry], list[FileEntry]]:
     """Return the files that all tasks share, and the documentation.
 
-    A row or documentation file whose name stands in a shared Python file is read at run time, as
-    far as we can tell, and so is shared.
+    A row, documentation or requirements file whose name stands in a Python file is read at run
+    time, as far as we can tell, and so is shared.
     """
     out = set(leave_out)
     python = [entry for entry in package.entries if entry.path.endswith(".py")]
@@ -190,7 +191,7 @@ def split_shared(
         mentioned = PurePosixPath(entry.path).name in sources
         if is_documentation(entry.path) and not mentioned:
             documentation.append(entry)
-        elif entry.path not in out or mentioned:
+        elif mentioned or not (entry.path in out or _DECLARATION.fullmatch(entry.path)):
             shared.append(entry)
     return shared, documentation
 

@@ -88,18 +88,24 @@ class UnknownKey:
     Attributes:
         table: Dotted name of its table, empty at the top.
         key: As written.
-        hint: Did-you-mean, or the known keys.
+        known: Keys that the table has.
     """
 
     table: str
     key: str
-    hint: str
+    known: tuple[str, ...]
 
     @property
     def says(self) -> str:
         """Return the sentence."""
         where = f"[{self.table}]" if self.table else "the top level"
         return f"Unknown key {shown(self.key)!r} in {where}."
+
+    @property
+    def hint(self) -> str:
+        """Return a did-you-mean, or the known keys."""
+        near = get_close_matches(self.key, self.known, n=1)
+        return f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(self.known)}."
 
 
 def read_toml(root: Path, relative: str) -> dict[str, Any]:
@@ -144,9 +150,7 @@ def check_table(
         dotted = f"{name}.{key}" if name else key
         wanted = shape.get(key)
         if wanted is None:
-            near = get_close_matches(key, list(shape), n=1)
-            known = f"Known keys: {', '.join(sorted(shape))}."
-            yield UnknownKey(name, key, f"Did you mean {near[0]!r}?" if near else known)
+            yield UnknownKey(name, key, tuple(sorted(shape)))
         elif isinstance(wanted, Kind):
             if not wanted.fits(value):
                 raise wrong_type(place, dotted, wanted.says)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_SEPARATOR = re.compile(r"&&|\|\||;|\|")
 _WITH_VALUE = frozenset(
     {
         "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-c", "--constraint",
@@ -62,8 +61,7 @@ def instructions(dockerfile: str) -> Iterator[str]:
 def _installed(
     command: str, copied: dict[str, str], read: Callable[[str], str | None]
 ) -> Iterator[str]:
-    for part in _SEPARATOR.split(command):
-        words = _words(part)
+    for words in _commands(command):
         start = _after_install(words)
         if start is None:
             continue
@@ -77,6 +75,18 @@ def _installed(
                 next(rest, None)
             elif not word.startswith("-") and "$" not in word and not _is_path(word):
                 yield word
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each simple command of a shell line."""
+    words: list[str] = []
+    for word in _words(text, "|&;"):
+        if word.strip("|&;"):
+            words.append(word)
+        else:
+            yield words
+            words = []
+    yield words
 
 
 def _after_install(words: list[str]) -> int | None:
@@ -98,8 +108,11 @@ def _is_path(word: str) -> bool:
     return word.startswith((".", "/")) or word.endswith((".whl", ".tar.gz", ".zip"))
 
 
-def _words(text: str) -> list[str]:
+def _words(text: str, separators: str = "") -> list[str]:
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=separators)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     try:
-        return shlex.split(text, comments=False)
+        return list(lexer)
     except ValueError:
         return text.split()

@@ -29,8 +29,8 @@ FAMILY: Family = "task"
 CONFIG = "task.toml"
 _VERIFIER_TIMEOUT_S = 600.0
 _AGENT_TIMEOUT_S = 600.0
+_MAX_UNKNOWN = 50
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
-_OTHER_FILES = frozenset({"trajectory.json", ".harborignore", ".gitignore"})
 
 
 def detect(package: Package) -> str | None:
@@ -114,7 +114,7 @@ class _Reader:
         unknown = list(check_table(config, SHAPE, self._config_name))
         config = plain(config)
         self._id = self._task_id(config)
-        for key in unknown:
+        for key in unknown[:_MAX_UNKNOWN]:
             self._problems.append(
                 Problem(
                     UNKNOWN_KEY,

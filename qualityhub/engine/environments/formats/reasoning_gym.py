@@ -76,6 +76,8 @@ def read_named(name: str, options: Mapping[str, Any]) -> Environment:
 def _whole(value: Any, key: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInputError(
-            "input.wrong_type", f"{key} must be a whole number from {low} to {high:,}."
+            "input.wrong_type",
+            f"{key} must be a whole number from {low} to {high:,}.",
+            f"Write for example ?{key}={max(low, 42)}.",
         )
     return value

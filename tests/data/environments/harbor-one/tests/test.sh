@@ -1,0 +1,2 @@
+#!/bin/sh
+grep -qx "$EXPECTED" /app/out.txt && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt
