@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from django.db.models import Q
+
 from qualityhub.accounts.access import Actor, check_role, not_found
 from qualityhub.accounts.choices import Role
 from qualityhub.gates.models import Baseline, Checkpoint, EvalRun, Gate, GatePolicy
 from qualityhub.platform.ids import PublicIdModel, is_public_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.db.models import QuerySet
 
 Row = TypeVar("Row", bound=PublicIdModel)
@@ -71,3 +75,29 @@ def _one(rows: QuerySet[Row], ref: str, prefix: str, what: str) -> Row:
     if row is None:
         raise not_found(what)
     return row
+
+
+def access_runs(actor: Actor, refs: Sequence[str], need: Role = Role.VIEWER) -> list[EvalRun]:
+    """Return runs by public id; a checkpoint's id stands for all of its runs.
+
+    Order and repetition do not matter. Raises as :func:`access_checkpoint` does.
+    """
+    runs = [ref for ref in refs if is_public_id(ref, "run")]
+    checkpoints = [ref for ref in refs if is_public_id(ref, "ckpt")]
+    rows = list(
+        EvalRun.objects.select_related("checkpoint__team", "domain")
+        .filter(checkpoint__team__in=actor.team_ids)
+        .filter(Q(public_id__in=runs) | Q(checkpoint__public_id__in=checkpoints))
+        .order_by("id")
+    )
+    found = {row.public_id for row in rows} | {row.checkpoint.public_id for row in rows}
+    for ref in refs:
+        if ref not in found:
+            # A checkpoint without runs is there all the same.
+            if is_public_id(ref, "ckpt"):
+                access_checkpoint(actor, ref, need)
+            else:
+                raise not_found("run")
+    for row in rows:
+        check_role(actor, row.checkpoint.team_id, need, "run")
+    return rows

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from django.db import connection
 
 from qualityhub.engine.gate.rollups import TaskRollup, merged
@@ -37,48 +34,20 @@ FROM gates_rollout WHERE run_id = %s AND attributes ? %s GROUP BY 1, 2
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedRun:
-    """One run's rollups.
+def rollups_of(runs: Sequence[EvalRun], *, cluster_attribute: str = "") -> Rollups:
+    """Return the rollups of runs of one checkpoint, by domain slug.
 
-    Attributes:
-        run: The run.
-        rollups: By domain slug.
-        digest: Digest over all of them, names included; equal content, equal digest.
-    """
-
-    run: EvalRun
-    rollups: Rollups
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedRuns:
-    """Several runs of one checkpoint, taken together.
-
-    Attributes:
-        runs: Each by itself.
-        rollups: Of all, by domain slug.
-    """
-
-    runs: tuple[LoadedRun, ...]
-    rollups: Rollups
-
-
-def rollups_of(runs: Sequence[EvalRun], *, cluster_attribute: str = "") -> LoadedRuns:
-    """Return the rollups of runs of one checkpoint; one query per run, two with clusters.
+    One query per run, two with clusters.
 
     Args:
         runs: The runs, whose rollouts count together.
         cluster_attribute: Row attribute that names a task's cluster, or empty.
     """
-    loaded = tuple(_load(run, cluster_attribute) for run in runs)
-    if len(loaded) == 1:
-        return LoadedRuns(loaded, loaded[0].rollups)
-    return LoadedRuns(loaded, merged(*(item.rollups for item in loaded)))
+    loaded = [_load(run, cluster_attribute) for run in runs]
+    return loaded[0] if len(loaded) == 1 else merged(*loaded)
 
 
-def _load(run: EvalRun, cluster_attribute: str) -> LoadedRun:
+def _load(run: EvalRun, cluster_attribute: str) -> Rollups:
     with connection.cursor() as cursor:
         cursor.execute(_ROLLUPS, [run.pk])
         rows = cursor.fetchall()
@@ -86,8 +55,6 @@ def _load(run: EvalRun, cluster_attribute: str) -> LoadedRun:
         if cluster_attribute:
             cursor.execute(_CLUSTERS, [cluster_attribute, run.pk, cluster_attribute])
             clusters = {(key, validity): name or "" for key, validity, name in cursor.fetchall()}
-    named = [row[:-1] for row in rows]
-    digest = sha256(msgspec.msgpack.encode([named, sorted(clusters.items())])).hexdigest()
     domains: dict[str, list[TaskRollup]] = {}
     for row in rows:
         (
@@ -118,4 +85,4 @@ def _load(run: EvalRun, cluster_attribute: str) -> LoadedRun:
                 trace_ref,
             )
         )
-    return LoadedRun(run, domains, f"sha256:{digest}")
+    return domains

@@ -218,8 +218,9 @@ class GatePolicy(PublicIdModel):
 class Gate(PublicIdModel):
     """One comparison of a candidate with a baseline, and its decision once made.
 
-    A decision is written once. ``inputs`` holds the digest of every run's rollups as they were
-    read, ``policy`` the policy's content, ``record`` the digest over inputs, policy and report.
+    A decision is written once, from sealed runs alone. ``policy`` is the policy's content,
+    ``inputs`` the runs with their row counts, ``record`` the digest over those and the report,
+    which itself names the digests of all rollups that were read.
     """
 
     PREFIX: ClassVar[str] = "gate"
@@ -231,6 +232,11 @@ class Gate(PublicIdModel):
     baseline = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="+")
     candidate_runs = models.ManyToManyField(EvalRun, related_name="gates")
     baseline_runs = models.ManyToManyField(EvalRun, related_name="+")
+    domain_baselines = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="Public ids of runs by domain that has its own baseline.",
+    )
     policy_row = models.ForeignKey(
         GatePolicy, on_delete=models.PROTECT, null=True, blank=True, related_name="gates"
     )
@@ -274,6 +280,9 @@ class GateDomain(models.Model):
         "registry.Domain", on_delete=models.CASCADE, db_index=False, related_name="+"
     )
     verdict = models.CharField(max_length=20, choices=Verdict.choices)
+    cause = models.CharField(max_length=40, blank=True)
+    reason = models.TextField(blank=True)
+    tier = models.CharField(max_length=20, blank=True)
     n_tasks = models.IntegerField()
     baseline_mean = models.FloatField(null=True)
     candidate_mean = models.FloatField(null=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models.functions import Now
 
 from qualityhub.gates.choices import GateStatus
-from qualityhub.gates.loading import LoadedRun, LoadedRuns, rollups_of
+from qualityhub.gates.loading import rollups_of
 from qualityhub.gates.models import Baseline, Checkpoint, EvalRun, Gate, GateDomain, GatePolicy
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from qualityhub.accounts.models import Team
 
 __all__ = [
-    "LoadedRun",
-    "LoadedRuns",
     "baseline_list",
     "checkpoint_list",
     "domain_latest_gate",
@@ -29,6 +27,7 @@ __all__ = [
     "gate_list",
     "gate_waiting_ids",
     "policy_list",
+    "policy_newest",
     "rollups_of",
     "run_ids_recent",
 ]
@@ -93,6 +92,12 @@ def domain_latest_gate(teams: Team | Iterable[int]) -> dict[int, GateDomain]:
 def policy_list(teams: Team | Iterable[int]) -> QuerySet[GatePolicy]:
     """Return all versions of all policies, newest first; one query."""
     return GatePolicy.objects.filter(team__in=_ids(teams)).select_related("team").order_by("-id")
+
+
+def policy_newest(team: Team, name: str) -> GatePolicy | None:
+    """Return the newest version of a policy that is not retired, or None."""
+    rows = GatePolicy.objects.select_related("team").filter(team=team, name=name, retired=False)
+    return rows.order_by("-version").first()
 
 
 def baseline_list(teams: Team | Iterable[int], *, active: bool = True) -> QuerySet[Baseline]:

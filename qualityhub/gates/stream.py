@@ -6,6 +6,7 @@ Memory stays at one block plus one line, whatever the sender claims about its le
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -30,13 +31,20 @@ class RowStream:
         read: Returns up to the asked number of bytes, ``b""`` at the end.
         encoding: ``Content-Encoding`` of the body, ``""``, ``identity`` or ``gzip``.
         limit: Bytes accepted after decoding.
+        expected: ``Content-Length`` where the sender named one. A sender that dies leaves a body
+            that merely ends: only its length tells that rows are missing.
 
     Raises:
         InvalidInputError: An encoding this endpoint does not know (``results.encoding``).
     """
 
     def __init__(
-        self, read: Callable[[int], bytes], encoding: str = "", *, limit: int = DECODED_BYTES
+        self,
+        read: Callable[[int], bytes],
+        encoding: str = "",
+        *,
+        limit: int = DECODED_BYTES,
+        expected: int | None = None,
     ) -> None:
         name = (encoding or "identity").strip().lower()
         if name not in ENCODINGS:
@@ -48,6 +56,7 @@ class RowStream:
         self._read = read
         self._gzip = name == "gzip"
         self._limit = limit
+        self._expected = expected
         self._digest = sha256()
         self.wire_bytes = 0
         self.decoded_bytes = 0
@@ -68,7 +77,7 @@ class RowStream:
 
         Raises:
             LimitExceededError: ``results.too_large`` or ``results.line_too_long``.
-            InvalidInputError: ``results.bad_gzip``.
+            InvalidInputError: ``results.bad_gzip`` or ``results.cut_off``.
         """
         rest = b""
         line = 1
@@ -96,11 +105,9 @@ class RowStream:
         A refusal sent while the sender still writes would reach it as a broken connection.
         """
         left = limit
-        while left > 0:
-            piece = self._read(min(left, BLOCK_BYTES))
-            if not piece:
-                return
-            left -= len(piece)
+        with suppress(OSError):
+            while left > 0 and (piece := self._read(min(left, BLOCK_BYTES))):
+                left -= len(piece)
 
     def _decoded(self) -> Iterator[bytes]:
         source = self._inflated() if self._gzip else self._wire()
@@ -112,11 +119,19 @@ class RowStream:
             yield piece
 
     def _wire(self) -> Iterator[bytes]:
-        while piece := self._read(BLOCK_BYTES):
+        while piece := self._read_piece():
             self.wire_bytes += len(piece)
             if self.wire_bytes > max(WIRE_BYTES, self._limit):
                 raise self._too_large()
             yield piece
+        if self._expected is not None and self.wire_bytes != self._expected:
+            raise _cut_off()
+
+    def _read_piece(self) -> bytes:
+        try:
+            return self._read(BLOCK_BYTES)
+        except OSError as error:
+            raise _cut_off() from error
 
     def _inflated(self) -> Iterator[bytes]:
         """Inflate one or more gzip members, never more than a block at a time."""
@@ -147,6 +162,14 @@ class RowStream:
             f"The request holds more than {self._limit // (1024 * 1024)} MiB of rows.",
             "Split the rows over several requests; each is stored whole or not at all.",
         )
+
+
+def _cut_off() -> InvalidInputError:
+    return InvalidInputError(
+        "results.cut_off",
+        "The connection ended before the body did; nothing was stored.",
+        "Send the request again with the same Idempotency-Key.",
+    )
 
 
 def _bad_gzip(reason: str) -> InvalidInputError:

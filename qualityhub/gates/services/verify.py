@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,9 @@ from qualityhub.gates.models import EvalRun
 from qualityhub.gates.services.ingest import SUMS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+logger = logging.getLogger(__name__)
 # Sums of the same numbers in another order differ in their last digits.
 RELATIVE = 1e-9
 COLUMNS = (
@@ -97,3 +99,17 @@ def _same(column: str, stored: Mapping[str, Any], again: Mapping[str, Any]) -> b
     # Rewards may be negative: what cancels out is judged by the size of what was added.
     size = math.sqrt(again["n"] * again["reward_sumsq"]) if column == "reward_sum" else 1.0
     return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=RELATIVE * max(1.0, size))
+
+
+def rollups_verify_all(run_ids: Sequence[int]) -> int:
+    """Verify runs by primary key; returns how many values differ, each run of them logged."""
+    wrong = 0
+    for run in EvalRun.objects.filter(pk__in=run_ids).order_by("pk"):
+        differences = rollups_verify(run)
+        if differences:
+            wrong += len(differences)
+            logger.error(
+                "rollups_differ",
+                extra={"fields": {"run": run.public_id, "first": str(differences[0])}},
+            )
+    return wrong

@@ -296,7 +296,7 @@ def test_rollups_equal_the_engines_own(run, ingest):
     ingest(run, rows)
     table = RollupTable(run.domain.slug, "repo")
     table.add_all(RolloutRow(**row) for row in rows)
-    ours = rollups_of([run], cluster_attribute="repo").rollups
+    ours = rollups_of([run], cluster_attribute="repo")
 
     def key(item):
         return (item.task, item.validity)
