@@ -63,7 +63,7 @@ def gate_interval_figure(document: Mapping[str, Any], theme: Theme = "light") ->
     colors = _COLORS[theme]
     domains = list(document["domains"])
     positions = range(len(domains))
-    reach = _reach(domains)
+    reach = round(105 * axis_reach(domains), 2)
     figure = go.Figure()
     for verdict in VERDICTS:
         chosen = [
@@ -203,18 +203,16 @@ def _layout(
     }
 
 
-def _reach(domains: Sequence[Mapping[str, Any]]) -> float:
-    """Half the width of the axis: all estimates, and all but the widest intervals."""
-    points = [abs(item[key]) for item in domains for key in ("delta",) if item[key] is not None]
-    points += [item["margin"] for item in domains]
+def axis_reach(domains: Sequence[Mapping[str, Any]]) -> float:
+    """Return half the width of the axis: every estimate, and all but far wider intervals."""
+    values = [1.2 * abs(item["delta"]) for item in domains if item["delta"] is not None]
     bounds = sorted(
-        max(abs(item["lower"]), abs(item["upper"]))
-        for item in domains
-        if item["lower"] is not None and item["upper"] is not None
+        max(abs(item["lower"]), abs(item["upper"])) for item in domains if item["lower"] is not None
     )
     if bounds:
-        points.append(bounds[int(0.9 * (len(bounds) - 1))])
-    return round(100 * max(points, default=0.05) * 1.1, 2)
+        # A domain of a few tasks spans everything; it must not flatten the others.
+        values.append(min(bounds[-1], 3 * bounds[len(bounds) // 2]))
+    return float(max([*values, *(1.2 * item["margin"] for item in domains)], default=0.05))
 
 
 def _hover(item: Mapping[str, Any]) -> str:

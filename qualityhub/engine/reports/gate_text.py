@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from qualityhub.engine.reports.figures import axis_reach
 from qualityhub.engine.reports.safe import printable
 from qualityhub.engine.reports.text import Ink
 
@@ -18,10 +19,10 @@ _STYLES = {"promote": "green", "block": "red", "inconclusive": "yellow", "incomp
 # Marks besides colour, for terminals and eyes without it.
 _MARKS = {"promote": "+", "block": "x", "inconclusive": "?", "incomparable": "!"}
 _MEANING = {
-    "promote": "no domain got worse beyond what the policy accepts.",
-    "block": "the candidate got worse, beyond chance and beyond the accepted drop.",
-    "inconclusive": "the rollouts do not settle it: neither promote nor block is justified.",
-    "incomparable": "the two sides did not measure the same thing: no verdict on quality.",
+    "promote": "No domain got worse beyond what the policy accepts.",
+    "block": "The candidate got worse, beyond chance and beyond the accepted drop.",
+    "inconclusive": "The rollouts do not settle it: neither promote nor block is justified.",
+    "incomparable": "The two sides did not measure the same thing: no verdict on quality.",
 }
 _NEXT = {
     "promote": "Next: promote; keep this record as the provenance of the new baseline.",
@@ -47,13 +48,13 @@ def gate_text(document: Mapping[str, Any], width: int = 100, color: bool = False
     verdict = str(document["verdict"])
     head = ink(_STYLES[verdict], f"{_MARKS[verdict]} {verdict.upper()}")
     parts = [
-        f"{ink('bold', 'Gate')}  {head}: {_MEANING[verdict]}",
+        f"{ink('bold', 'Gate')}  {head}\n{textwrap.fill(_MEANING[verdict], width)}",
         _bullets(document.get("reasons", ()), width),
         _table(document, width, ink),
-        _worst_tasks(document, width, ink),
+        _worst_tasks(document, width),
         _notes(document, width, ink),
-        ink("bold", _NEXT[verdict]),
-        ink("dim", _foot(document)),
+        "\n".join(ink("bold", line) for line in textwrap.wrap(_NEXT[verdict], width)),
+        "\n".join(ink("dim", line) for line in textwrap.wrap(_foot(document), width)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -158,27 +159,21 @@ def _levels(document: Mapping[str, Any], name_width: int, ink: Ink) -> list[str]
 
 
 def _reach(domains: Sequence[Mapping[str, Any]]) -> float:
-    values = [2 * item["margin"] for item in domains]
-    values += [abs(item["delta"]) for item in domains if item["delta"] is not None]
-    bounds = sorted(
-        max(abs(item["lower"]), abs(item["upper"])) for item in domains if item["lower"] is not None
-    )
-    if bounds:
-        values.append(bounds[int(0.9 * (len(bounds) - 1))])
-    return float(max(values))
+    return max(axis_reach(domains), *(2 * float(item["margin"]) for item in domains))
 
 
-def _worst_tasks(document: Mapping[str, Any], width: int, ink: Ink) -> str:
+def _worst_tasks(document: Mapping[str, Any], width: int) -> str:
     lines: list[str] = []
     for item in document["domains"]:
         worst = (item.get("flips") or {}).get("worst") or ()
         if item["verdict"] != "block" or not worst or len(lines) > 3 * SHOWN_REASONS:
             continue
         flips = item["flips"]
-        lines.append(
-            f"{ink('bold', printable(item['domain'], 60))}: {flips['pass_to_fail']} tasks went "
-            f"from pass to fail, {flips['fail_to_pass']} back; chance alone moves about "
-            f"{flips['expected_pass_to_fail']:.0f} each way. Worst:"
+        lines += textwrap.wrap(
+            f"{printable(item['domain'], 60)}: {flips['pass_to_fail']} tasks went from pass to "
+            f"fail, {flips['fail_to_pass']} back; chance alone moves about "
+            f"{flips['expected_pass_to_fail']:.0f} each way. Worst:",
+            width,
         )
         for task in worst[:5]:
             change = f"{_percent(task['baseline'])} → {_percent(task['candidate'])} %"
