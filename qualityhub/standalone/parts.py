@@ -132,13 +132,14 @@ class Child:
         stream = self._process.stdout
         if stream is None:
             return
-        # Bounded reads: a line without an end must not fill the memory.
-        while line := stream.readline(65536):
-            self._log.write(line)
-            text = line.decode("utf-8", errors="replace").rstrip("\r\n")
-            self._last.append(text)
-            if self._command.shown or self._console.children_shown:
-                self._console.line(self.name, text)
+        with stream:
+            # Bounded reads: a line without an end must not fill the memory.
+            while line := stream.readline(65536):
+                self._log.write(line)
+                text = line.decode("utf-8", errors="replace").rstrip("\r\n")
+                self._last.append(text)
+                if self._command.shown or self._console.children_shown:
+                    self._console.line(self.name, text)
         self._log.close()
 
 
