@@ -30,7 +30,7 @@ _NEXT = {
     "inconclusive": "Next: collect what is named above, then run the gate again.",
     "incomparable": "Next: run both checkpoints on the same task versions, then compare again.",
 }
-_NUMBERS_WIDTH = 46
+_NUMBERS_WIDTH = 49
 _SMALLEST_BAR = 15
 _LARGEST_BAR = 61
 
@@ -103,7 +103,7 @@ def _table(document: Mapping[str, Any], width: int, ink: Ink) -> str:
     head += f" {'change':>7} {'between':>16}"
     if with_bar:
         side = f"-{reach * 100:.3g}"
-        head += f"  {side}{'0':^{cells - 2 * len(side)}}{f'+{reach * 100:.3g}':>{len(side)}} pt"
+        head += f"  {side}{'0':^{cells - 2 * len(side)}}{f'+{reach * 100:.3g}':>{len(side)}}"
     lines = [ink("dim", head.rstrip())]
     lines += [
         _row(item, name_width, ink) + (_bar(item, reach, cells) if with_bar else "")
@@ -116,7 +116,8 @@ def _table(document: Mapping[str, Any], width: int, ink: Ink) -> str:
         lines.append(f"  … and {len(domains) - len(shown)} more domains: {said}")
     lines += _levels(document, name_width, ink)
     if with_bar:
-        lines.append(ink("dim", "  ( ) bounds   o change   | zero   : accepted drop"))
+        legend = "  percentage points   ( ) bounds   o change   | zero   : accepted drop"
+        lines.append(ink("dim", legend))
     return "\n".join(lines)
 
 
