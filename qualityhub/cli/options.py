@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 option = click.option
-"""Every option is also QH_<COMMAND>_<OPTION>, by the group's prefix; the reference page lists them."""
+"""Every option is also a variable QH_COMMAND_OPTION, by the group's prefix."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 ANSWER_KEY = "answer_key"
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_MARKDOWN = frozenset("\\`*_{}[]()#+!|~$-")
+_MARKDOWN = frozenset("\\`*_[]#!|~$")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _JOINER = "\u2060"  # Zero width: stops mentions, references and bare links, shows nothing.
 _LINKS = re.compile(r"@|#|:(?=//)|www(?=\.)", re.IGNORECASE)
@@ -54,6 +54,8 @@ def markdown(text: object, limit: int = 0) -> str:
         _ENTITIES.get(character, f"\\{character}" if character in _MARKDOWN else character)
         for character in printable(text, limit)
     )
+    # At the start of a line these would open a list, a heading or a rule.
+    line = f"\\{line}" if line[:1] in {"-", "+", "="} else line
     return _LINKS.sub(lambda match: match[0] + _JOINER, line)
 
 
