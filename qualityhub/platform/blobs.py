@@ -8,6 +8,7 @@ import io
 import os
 import re
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
@@ -102,7 +103,7 @@ class DirectoryBlobStore:
                 digest.update(chunk)
                 size += len(chunk)
                 target.write(chunk)
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise _damaged(sha256) from error
         if digest.hexdigest() != sha256:
             raise _damaged(sha256)

@@ -116,7 +116,7 @@ def test_wrong_scope_is_refused(make_api, owner, team, environment, is_problem):
 
 
 def test_task_roles_need_a_gatekeeper(
-    owner_api, make_api, contributor, team, environment, version, is_problem
+    *, owner_api, make_api, contributor, team, environment, version, is_problem
 ):
     url = f"{URL}/{environment.public_id}/task-roles"
     assert owner_api.put(url, {"roles": {"t2": "gate"}}).status_code == 204

@@ -56,7 +56,7 @@ def test_bad_id_is_not_found(owner_api, ref, is_problem):
     is_problem(owner_api.get(f"{URL}/{ref}"), 404, "job.not_found")
 
 
-def test_wrong_scope_and_method_are_refused(make_api, owner, team, owner_api, job, is_problem):
+def test_wrong_scope_and_method_are_refused(*, make_api, owner, team, owner_api, job, is_problem):
     api = make_api(owner, team, ["results:write"])
     is_problem(api.get(f"{URL}/{job.public_id}"), 403, "access.scope")
     is_problem(owner_api.delete(f"{URL}/{job.public_id}"), 405, "http.method_not_allowed")

@@ -61,7 +61,7 @@ def test_lost_tree_is_unpacked_again(upload, qh_home):
     assert (version_root(version) / "tasks.jsonl").is_file()
 
 
-def test_same_content_again_is_the_same_version(upload, zip_of, rows, owner_api, url):
+def test_same_content_again_is_the_same_version(*, upload, zip_of, rows, owner_api, url):
     first = upload()
     again = owner_api.post(
         url, {"archive": zip_of({"tasks.jsonl": rows(), "README.md": b"words"})}, format="multipart"
@@ -214,7 +214,7 @@ def test_task_role_follows_the_task_into_later_versions(upload, environment, row
     assert set(Task.objects.filter(task_id="T/1").values_list("role", flat=True)) == {"gate"}
 
 
-def test_archive_comes_back_as_it_was(upload, owner_api, outsider_api, tar_of, rows, is_problem):
+def test_archive_comes_back_as_it_was(*, upload, owner_api, outsider_api, tar_of, rows, is_problem):
     sent = tar_of({"tasks.jsonl": rows()}).read()
     document = upload().json()
     response = owner_api.get(document["archive"])
