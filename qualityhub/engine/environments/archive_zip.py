@@ -46,7 +46,7 @@ def _unpack_one(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Target)
             f"{shown(name)} is compressed in a way that is not supported.",
             "Use deflate, which every zip program does by default.",
         )
-    if info.is_dir() or stat.S_ISDIR(mode):
+    if name.endswith("/") or stat.S_ISDIR(mode):
         target.add_folder(name)
     elif stat.S_ISLNK(mode):
         if info.file_size > _TARGET_BYTES:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -21,9 +23,10 @@ from qualityhub.engine.environments.files import (
     MIB,
     entry_of,
     open_inside,
+    shown,
     walk,
 )
-from qualityhub.engine.errors import ConflictError, MachineryError
+from qualityhub.engine.errors import ConflictError, InvalidInputError, MachineryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -180,9 +183,22 @@ def _unpack(stream: BinaryIO, target: Target) -> None:
         ValueError,
         OverflowError,
         RuntimeError,
+        LookupError,
+        struct.error,
     ) as error:
-        raise refuse("broken", f"The archive is broken: {error}.", "Make it again.") from error
+        raise _broken(error) from error
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # A place before the start of the file.
+            raise _broken(error) from error
+        raise MachineryError(
+            "archive.not_stored", f"Cannot unpack the archive: {error.strerror}."
+        ) from error
     target.finish()
+
+
+def _broken(error: Exception) -> InvalidInputError:
+    why = shown(str(error)) or type(error).__name__
+    return refuse("broken", f"The archive is broken: {why}.", "Make it again.")
 
 
 def _unpack_tar(stream: _Forward, target: Target) -> None:

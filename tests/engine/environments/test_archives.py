@@ -159,6 +159,11 @@ def test_a_nul_in_a_name_is_refused(refused):
     assert refused(io.BytesIO(data)) == "archive.bad_name"
 
 
+def test_a_file_without_a_name_is_refused(refused):
+    nameless = zip_of(("q", b"1")).getvalue().replace(b"q", b"\0")
+    assert refused(io.BytesIO(nameless)) == "archive.bad_name"
+
+
 def test_a_name_that_is_not_utf8_is_refused(refused):
     data = tar_of(("bad-XX", b"1"), compress=False).getvalue()
     broken = bytearray(data.replace(b"bad-XX", b"bad-\xff\xfe"))
@@ -336,9 +341,11 @@ def test_damage_gives_a_refusal_or_a_contained_tree_and_never_a_traceback(
     for index, value in damage:
         data[index % len(data)] = value
     folder = tmp_path_factory.mktemp("fuzz")
+    upload = tmp_path_factory.mktemp("upload") / "file"
+    upload.write_bytes(data)
     code = ""
     try:
-        extract_archive(io.BytesIO(bytes(data)), folder / "out", limits=SMALL)
+        extract_archive(upload, folder / "out", limits=SMALL)
     except InvalidInputError as error:
         code = error.code
     if code:
