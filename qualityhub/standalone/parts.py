@@ -36,8 +36,12 @@ class Part(Protocol):
     def last_lines(self, count: int) -> list[str]:
         """Return its last lines."""
 
-    def stop(self) -> None:
-        """End it; returns when it is gone."""
+    def stop(self, hurry: threading.Event) -> None:
+        """End it; returns when it is gone.
+
+        Args:
+            hurry: Once set, nothing it is doing is waited for.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +120,20 @@ class Child:
             self._reader.join(1)
         return list(self._last)[-count:]
 
-    def stop(self) -> None:
-        """Ask it to end, then end its whole group by force."""
+    def stop(self, hurry: threading.Event | None = None) -> None:
+        """Ask it to end, then end its whole group by force.
+
+        Args:
+            hurry: Once set, the request is not waited for.
+        """
         process = self._process
         if process.poll() is None:
             process.send_signal(self._command.stop_signal)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(self._command.patience)
+            deadline = time.monotonic() + self._command.patience
+            while process.poll() is None and time.monotonic() < deadline:
+                if hurry is not None and hurry.is_set():
+                    break
+                time.sleep(0.02)
         # Also when it ended in order: a grandchild that stayed would hold the pipe and the port.
         signal_group(process.pid, signal.SIGKILL)
         process.wait()
@@ -181,8 +192,9 @@ class ServerPart:
         """Return the last lines of its log."""
         return tail(self._server.log_file, count)
 
-    def stop(self) -> None:
-        """End it."""
+    def stop(self, hurry: threading.Event) -> None:
+        """End it; a hurry is ignored: its clean end is short, and saves the next start time."""
+        del hurry
         self._server.stop()
 
 
@@ -218,7 +230,7 @@ class Parts:
     def __init__(self) -> None:
         self.running: list[Part] = []
         self._stop = threading.Event()
-        self.impatient = False
+        self.hurry = threading.Event()
 
     def add(self, part: Part) -> None:
         """Take a started part."""
@@ -227,7 +239,7 @@ class Parts:
     def request_stop(self) -> None:
         """Ask to end, from a signal handler or another thread; twice: at once."""
         if self._stop.is_set():
-            self.impatient = True
+            self.hurry.set()
         self._stop.set()
 
     def check(self) -> None:
@@ -266,11 +278,9 @@ class Parts:
         """Stop every part, last started first; a part that cannot be stopped delays no other."""
         while self.running:
             part = self.running.pop()
-            if self.impatient and part.pid is not None and not isinstance(part, ServerPart):
-                signal_group(part.pid, signal.SIGKILL)
             if part.poll() is None:
                 console.say(f"stopping {part.name}")
             try:
-                part.stop()
+                part.stop(self.hurry)
             except OSError as error:
                 console.say(f"{part.name} did not stop: {error}")
