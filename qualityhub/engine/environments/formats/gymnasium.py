@@ -40,6 +40,7 @@ FAMILY: Family = "episode"
 _ID = re.compile(r"(?:[\w-]+/)?[\w.-]+-v[0-9]+")
 _UNBOUNDED = RewardSpec(low=None, high=None)
 _EXTRAS = (
+    (re.compile(r"(phys2d|tabular)/"), "jax"),
     (re.compile(r"(LunarLander|BipedalWalker|CarRacing)"), "box2d"),
     (
         re.compile(r"(Ant|HalfCheetah|Hopper|Humanoid|Walker2d|Swimmer|Reacher|Pusher|Inverted)"),
