@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib import admin
 from django.urls import include, path
 
 from qualityhub.platform import health
@@ -14,6 +15,7 @@ handler500 = "qualityhub.platform.problems.server_error_page"
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("admin/", admin.site.urls),
     path("api/", include("qualityhub.api.urls")),
     path("", include("qualityhub.accounts.urls")),
     path("", include("qualityhub.dashboard.urls")),
