@@ -1,0 +1,1 @@
+"""Inspections: work for the workers, findings, admission, waivers, audits."""

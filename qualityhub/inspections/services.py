@@ -1,0 +1,189 @@
+"""Starts, cancels and gives up inspections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Max
+from django.db.models.functions import Now
+
+from qualityhub.engine.errors import ConflictError
+from qualityhub.inspections.admission import admission_unknown
+from qualityhub.inspections.audits import audit_inspection_ended
+from qualityhub.inspections.choices import (
+    OPEN,
+    BatchKind,
+    InspectionStatus,
+    Priority,
+    Trigger,
+)
+from qualityhub.inspections.claims import batches_void
+from qualityhub.inspections.models import AuditRun, Batch, Inspection
+from qualityhub.inspections.policies import policy_choose, policy_table
+from qualityhub.inspections.tickets import tickets_send
+from qualityhub.platform.audit import audit
+from qualityhub.platform.jobs import JobStatus, job_create, job_finish
+from qualityhub.platform.text import storable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from qualityhub.registry.models import EnvironmentVersion
+
+
+def inspection_start(
+    *,
+    version: EnvironmentVersion,
+    actor: str,
+    policy: Mapping[str, Any] | None = None,
+    effort: str | None = None,
+    trigger: Trigger = Trigger.MANUAL,
+    generation: int | None = None,
+    audit_run: AuditRun | None = None,
+    audit_reason: str = "",
+) -> Inspection:
+    """Queue an inspection; a worker is called after commit.
+
+    The same inspection that still waits is returned instead of a second one.
+
+    Args:
+        version: What is inspected.
+        actor: Who asks, as text.
+        policy: An ``[admission]`` table in place of the domain's; such an inspection only informs.
+        effort: In place of the policy's; less effort than the domain asks for only informs.
+        trigger: Why.
+        generation: Asks for fresh results where it is raised; by default that of the last one.
+        audit_run: The audit it belongs to.
+        audit_reason: Why the audit chose it.
+
+    Raises:
+        InvalidInputError: The policy or the effort cannot be used.
+    """
+    environment = version.environment
+    chosen, decides = policy_choose(environment.domain, policy, effort)
+    with transaction.atomic():
+        # Two requests at once see each other's row.
+        type(version).objects.select_for_update(of=("self",)).get(pk=version.pk)
+        if generation is None:
+            generation = generation_of(version)
+        waiting = Inspection.objects.filter(
+            version=version,
+            status=InspectionStatus.QUEUED,
+            policy_version=chosen.version,
+            generation=generation,
+        ).select_related("job", "team", "version__environment__domain")
+        found = waiting.first()
+        if found is not None:
+            return found
+        priority = Priority.AUDIT if trigger == Trigger.AUDIT else Priority.INTERACTIVE
+        inspection = Inspection(
+            team=environment.team,
+            version=version,
+            domain=environment.domain,
+            audit_run=audit_run,
+            audit_reason=audit_reason[:200],
+            policy=policy_table(chosen),
+            policy_version=chosen.version,
+            effort=chosen.effort,
+            decides=decides,
+            generation=generation,
+            trigger=trigger,
+            priority=priority,
+            actor=actor[:300],
+        )
+        inspection.job = job_create(
+            team_id=environment.team_id, kind="inspection", object_id=inspection.public_id
+        )
+        inspection.save()
+        Batch.objects.create(
+            inspection=inspection,
+            domain=environment.domain,
+            priority=priority,
+            kind=BatchKind.PREPARE,
+            round=0,
+        )
+        audit(
+            actor=actor,
+            action="inspection.started",
+            team=environment.team.public_id,
+            object_id=inspection.public_id,
+            object_text=str(environment),
+            after={"version": version.public_id, "effort": chosen.effort, "trigger": trigger},
+        )
+        tickets_send(1)
+    return inspection
+
+
+def generation_of(version: EnvironmentVersion) -> int:
+    """Return the newest generation of trials that a version was inspected with."""
+    newest = Inspection.objects.filter(version=version).aggregate(value=Max("generation"))
+    return newest["value"] or 0
+
+
+def inspection_cancel(inspection: Inspection, *, actor: str) -> None:
+    """End an inspection without a verdict.
+
+    Raises:
+        ConflictError: It has ended already.
+    """
+    with transaction.atomic():
+        ended = _end(inspection.pk, InspectionStatus.CANCELLED)
+        if ended is None:
+            raise ConflictError("inspection.ended", "The inspection has ended already.")
+        job_finish(ended.job, JobStatus.CANCELLED)
+        audit_inspection_ended(ended)
+        audit(
+            actor=actor,
+            action="inspection.cancelled",
+            team=ended.team.public_id,
+            object_id=ended.public_id,
+            object_text=str(ended.version.environment),
+        )
+    inspection.refresh_from_db()
+
+
+def inspection_error(inspection_pk: int, *, code: str, message: str) -> bool:
+    """End an inspection because our machinery gave up; False where it had ended.
+
+    It says nothing about the version: what was admitted stays, what was never judged is an error.
+    """
+    with transaction.atomic():
+        ended = _end(
+            inspection_pk,
+            InspectionStatus.ERRORED,
+            error_code=code,
+            error_message=storable(message)[:2000],
+        )
+        if ended is None:
+            return False
+        job_finish(ended.job, JobStatus.ERRORED, error_code=code, error_message=message[:2000])
+        admission_unknown(ended)
+        audit_inspection_ended(ended)
+        audit(
+            actor="system",
+            action="inspection.errored",
+            team=ended.team.public_id,
+            object_id=ended.public_id,
+            object_text=str(ended.version.environment),
+            after={"code": code},
+        )
+    return True
+
+
+def _end(pk: int, status: InspectionStatus, **fields: Any) -> Inspection | None:
+    inspection = (
+        Inspection.objects.select_for_update(of=("self",))
+        .select_related("job", "team", "audit_run", "version__environment__domain")
+        .filter(pk=pk, status__in=OPEN)
+        .first()
+    )
+    if inspection is None:
+        return None
+    batches_void(inspection)
+    Inspection.objects.filter(pk=pk).update(
+        status=status, open_batches=0, finished_at=Now(), **fields
+    )
+    inspection.status = status
+    return inspection
