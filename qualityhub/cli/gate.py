@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 @click.argument("candidates", metavar="CANDIDATE...", nargs=-1, required=True, type=INPUT_FILE)
 @click.option(
     "--baseline",
-    "baselines",
     type=INPUT_FILE,
     multiple=True,
     required=True,
@@ -48,7 +47,7 @@ def gate(ctx: click.Context, /, candidates: tuple[Path, ...], **given: Any) -> N
     from qualityhub.engine.gate.policy import GatePolicy, load_gate_policy
 
     policy = load_gate_policy(given["policy"]) if given["policy"] else GatePolicy()
-    decision = compare_files(list(candidates), list(given["baselines"]), policy)
+    decision = compare_files(list(candidates), list(given["baseline"]), policy)
     color = given["output"] is None and use_color(sys.stdout)
     deliver(rendered(decision.as_json(), given["format"], color=color), given["output"])
     ctx.exit(decision.exit_code)
