@@ -148,7 +148,9 @@ def test_push_uploads_a_folder_and_starts_an_inspection(call, hub, folder, make_
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("admitted", 0), ("pending", 3), ("error", 4)])
-def test_push_and_wait_exit_as_inspect_does(  # noqa: PLR0917 - fixtures come by name.call, hub, folder, make_report, verdict, code):
+def test_push_and_wait_exit_as_inspect_does(  # noqa: PLR0917 - fixtures come by name.
+    call, hub, folder, make_report, verdict, code
+):
     ready(hub, make_report(verdict=verdict).as_json())
     result = call("push", folder, "--domain", "code", "--wait", "--format", "json")
     assert result.code == code
