@@ -106,5 +106,4 @@ from qualityhub.__main__ import main
 sys.exit(main())
 SH
 chmod 755 "$venv/bin/qualityhub"
-"$python" -m compileall -q "$root/qualityhub" "$root/workers" >/dev/null || true
 echo 'setup: done'

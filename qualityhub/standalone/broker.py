@@ -21,6 +21,7 @@ from typing import Self
 from urllib.parse import quote
 
 from qualityhub.engine.errors import MachineryError
+from qualityhub.standalone.pgcluster import quoted
 from qualityhub.standalone.process import spawn, tail
 from qualityhub.standalone.secretfiles import private_folder
 
@@ -171,10 +172,9 @@ class EmbeddedValkey:
             if ended or time.monotonic() >= deadline:
                 self.stop()
                 what = f"ended with status {process.returncode}" if ended else "does not answer"
-                lines = "".join(f"\n  {line}" for line in tail(self.log_file, 8))
                 raise MachineryError(
                     "broker.start_failed",
-                    f"The embedded broker {what} after its start.{lines}",
+                    f"The embedded broker {what} after its start." + quoted(tail(self.log_file, 4)),
                     f"Its log is {self.log_file}.",
                 )
             time.sleep(0.01)

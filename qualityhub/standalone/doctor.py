@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -75,6 +76,7 @@ def examine(stated: Path | None, host: str, port: int) -> list[Check]:
     looks: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
         ("python", _python),
         ("packages", _packages),
+        ("settings", _settings),
         ("home", lambda: _home(home)),
         ("disk", lambda: _disk(home)),
         ("memory", _memory),
@@ -112,6 +114,17 @@ def _packages() -> list[Check]:
             )
         ]
     return [Check("packages", "ok", "the server's packages are installed")]
+
+
+def _settings() -> list[Check]:
+    settings = importlib.import_module("qualityhub.settings")
+    near = settings.ENV.near_misses()
+    if near:
+        detail = "; ".join(
+            f"{name} is set but unknown, did you mean {known}?" for name, known in near
+        )
+        return [Check("settings", "warn", detail, "Rename it, or unset it.")]
+    return [Check("settings", "ok", "every QH_ variable is understood")]
 
 
 def _home(home: Home) -> list[Check]:

@@ -175,7 +175,7 @@ class Cluster:
                 output = done.stdout.decode(errors="replace").strip().splitlines()
                 raise MachineryError(
                     "postgres.initdb_failed",
-                    f"PostgreSQL's data folder could not be created.{quoted(output[-8:])}",
+                    f"PostgreSQL's data folder could not be created.{quoted(output[-4:])}",
                     f"Check the free space and the rights of {self.path.parent}.",
                 )
             self._hand_over(scratch)
@@ -305,5 +305,6 @@ def _backends(cluster: Path) -> list[int]:
 
 
 def quoted(lines: list[str]) -> str:
-    """Return lines of a program's output, indented below a message."""
-    return "".join(f"\n  {line}" for line in lines)
+    """Return a program's last words as a part of a sentence."""
+    words = " | ".join(line.strip() for line in lines if line.strip())
+    return f" It said: {words}" if words else ""

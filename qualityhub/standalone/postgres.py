@@ -176,7 +176,7 @@ class EmbeddedPostgres:
                 raise MachineryError(
                     "postgres.start_failed",
                     f"PostgreSQL ended with status {process.returncode} while starting."
-                    + quoted(tail(self.log_file, 8)),
+                    + quoted(tail(self.log_file, 4)),
                     f"Its log is {self.log_file}.",
                 )
             if time.monotonic() >= deadline:
@@ -184,7 +184,7 @@ class EmbeddedPostgres:
                 raise MachineryError(
                     "postgres.start_timeout",
                     f"PostgreSQL was not ready after {timeout:.0f} s."
-                    + quoted(tail(self.log_file, 8)),
+                    + quoted(tail(self.log_file, 4)),
                     f"Its log is {self.log_file}.",
                 )
             time.sleep(0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from qualityhub.standalone.layout import find_home
 from qualityhub.standalone.parts import (
     Child,
     Command,
+    Part,
     PartEndedError,
     Parts,
     ServerPart,
@@ -76,6 +78,8 @@ def run(options: UpOptions, console: Console | None = None) -> int:
         QualityHubError: It could not start, or a part ended by itself; everything was stopped.
     """
     console = console or Console(options.log_format)
+    # A wrong setting would stop every child; it stops the start here, at once and once.
+    importlib.import_module("qualityhub.settings")
     began = time.monotonic()
     home = find_home(options.home)
     home.create()
@@ -98,13 +102,11 @@ def run(options: UpOptions, console: Console | None = None) -> int:
         except StopRequestedError:
             console.say("stopping")
         except PartEndedError as ended:
-            lines = ended.part.last_lines(LAST_LINES)
-            detail = "".join(f"\n  {line}" for line in lines)
+            _show_end(console, ended.part)
             raise MachineryError(
                 "up.part_ended",
                 f"{ended.sentence()}; everything else was stopped.",
-                f"Its log is {home.logs / (ended.part.name + '.log')}; "
-                f"its last lines were:{detail or ' none'}",
+                f"Its last lines are above; its log is {home.logs / (ended.part.name + '.log')}.",
             ) from None
         finally:
             instance.state.phase = "stopping"
@@ -208,11 +210,11 @@ class _Up:
                 self._wait_for(child)
                 status = child.wait()
                 if status != 0:
+                    _show_end(self.console, child)
                     raise MachineryError(
                         "up.setup_failed",
                         f"The database could not be brought up to date (status {status}).",
-                        "Its last lines were:"
-                        + "".join(f"\n  {line}" for line in child.last_lines(LAST_LINES)),
+                        f"Why is in the lines above, and in {self.home.logs / 'setup.log'}.",
                     )
                 return parse_result(pipe.read(65536))
         finally:
@@ -287,3 +289,10 @@ def _stop_on_signals(parts: Parts) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _show_end(console: Console, part: Part) -> None:
+    """Show a part's last lines; during a start nobody has seen them yet."""
+    console.say(f"last lines of {part.name}:")
+    for line in part.last_lines(LAST_LINES):
+        console.line(part.name, line)
