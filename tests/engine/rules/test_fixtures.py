@@ -12,6 +12,8 @@ FIXTURES = Path(__file__).parents[2] / "data" / "rules"
 BAD = {
     "FMT001": {("FMT001", None)},
     "FMT002": {("FMT002", "task")},
+    "FMT003": {("FMT003", "Double/0")},
+    "FMT004": {("FMT004", None)},
     "VER001": {("VER001", "double/0")},
     "VER002": {("VER002", "double/0")},
     "VER003": {("VER003", "one"), ("VER003", "two")},
