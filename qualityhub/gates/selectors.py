@@ -55,10 +55,11 @@ def eval_run_list(teams: Team | Iterable[int]) -> QuerySet[EvalRun]:
 
 
 def gate_list(teams: Team | Iterable[int]) -> QuerySet[Gate]:
-    """Return gates with both checkpoints, newest first, without their reports; one query."""
+    """Return gates with checkpoints and runs, newest first, without reports; three queries."""
     return (
         Gate.objects.filter(team__in=_ids(teams))
         .select_related("team", "candidate", "baseline", "policy_row")
+        .prefetch_related("candidate_runs", "baseline_runs")
         .defer(*_HEAVY)
         .order_by("-id")
     )

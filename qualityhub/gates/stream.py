@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 256 * 1024
 DECODED_BYTES = 64 * 1024 * 1024
 LINE_BYTES = 1024 * 1024
+# The shortest row has 37 bytes: more lines than this are blank ones, sent to keep us busy.
+MAX_LINES = 2_500_000
 # Gzip members may be empty, so a cap on what comes out does not bound what goes in.
 WIRE_BYTES = DECODED_BYTES + 1024 * 1024
 GZIP_WINDOW = 31
@@ -88,6 +90,12 @@ class RowStream:
                 block, rest = held[:cut], held[cut:]
                 yield block, line
                 line += block.count(b"\n")
+                if line > MAX_LINES:
+                    raise LimitExceededError(
+                        "results.too_large",
+                        f"The request has more than {MAX_LINES:,} lines.",
+                        "Leave blank lines out.",
+                    )
             else:
                 rest = held
             if len(rest) > LINE_BYTES:

@@ -8,7 +8,7 @@ from celery import shared_task
 
 from qualityhub.gates.selectors import gate_waiting_ids, run_ids_recent
 from qualityhub.gates.services import gate_decide, rollups_verify_all
-from qualityhub.platform.queue import GATE, send
+from qualityhub.platform import queue
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def sweep() -> int:
     """Send the gates again whose tickets were lost with the broker; returns how many."""
     waiting = gate_waiting_ids()
     for gate_id in waiting:
-        send("gate.decide", (gate_id,), GATE)
+        queue.send("gate.decide", (gate_id,), queue.GATE)
     return len(waiting)
 
 

@@ -29,7 +29,6 @@ from qualityhub.gates.choices import GateStatus, Verdict
 from qualityhub.gates.selectors import gate_list, policy_newest
 from qualityhub.gates.services import gate_start
 from qualityhub.platform.ids import is_public_id
-from qualityhub.platform.jobs import job_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +101,7 @@ class Gates(Endpoint):
             gate.refresh_from_db(fields=["created_at"])
             job.refresh_from_db(fields=["created_at"])
             return Response(
-                {"gate": GateSerializer(gate).data, "job": job_document(job)},
+                GateStartedSerializer({"gate": gate, "job": job}).data,
                 status=202,
                 headers={"Location": f"/api/v1/jobs/{job.public_id}"},
             )

@@ -9,6 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from qualityhub.api.base import StrictSerializer
+from qualityhub.api.v1.accounts import JobSerializer
 from qualityhub.gates.choices import BaselineKind, GateStatus, RunStatus, Verdict
 from qualityhub.gates.models import NAME_LENGTH
 
@@ -158,7 +159,11 @@ class PolicySerializer(serializers.Serializer[Any]):
 class BaselineInput(StrictSerializer):
     """A new baseline; it replaces the one of the same kind and domain."""
 
-    runs = Refs(max_length=MAX_RUNS, help_text="Runs, or checkpoints that stand for all theirs.")
+    runs = Refs(
+        allow_empty=False,
+        max_length=MAX_RUNS,
+        help_text="Runs, or checkpoints that stand for all theirs.",
+    )
     kind = serializers.ChoiceField(choices=BaselineKind.choices)
     domain = serializers.CharField(max_length=100, required=False, allow_null=True)
     reason = serializers.CharField(max_length=2000, required=False, allow_blank=True)
@@ -183,8 +188,11 @@ class BaselineSerializer(serializers.Serializer[Any]):
 class GateInput(StrictSerializer):
     """A new gate."""
 
-    candidate = Refs(max_length=MAX_RUNS, help_text="Runs, or a checkpoint for all its runs.")
+    candidate = Refs(
+        allow_empty=False, max_length=MAX_RUNS, help_text="Runs, or a checkpoint for all its runs."
+    )
     baseline = Refs(
+        allow_empty=False,
         max_length=MAX_RUNS,
         required=False,
         help_text="Likewise; left out, what was last promoted.",
@@ -250,4 +258,4 @@ class GateStartedSerializer(serializers.Serializer[Any]):
     """A gate, and the job that decides it."""
 
     gate = GateSerializer()
-    job = serializers.DictField(help_text="As `jobs/{id}` shows it.")
+    job = JobSerializer()

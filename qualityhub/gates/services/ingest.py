@@ -321,7 +321,8 @@ class _Intake:
                 self._conflict(row, line, "task_digest")
                 continue
             reward, passed = row.value, row.solved
-            attributes = row.attributes or None
+            # As text: its numbers may be larger than what is packed below can hold.
+            attributes = _ATTRIBUTES.encode(row.attributes) if row.attributes else None
             trace = row.trace_ref or None
             packed = _CONTENT.encode(
                 (
@@ -344,7 +345,7 @@ class _Intake:
                 f"\t{'t' if passed else 'f'}\t{reward!r}\t{_number(row.latency_ms)}"
                 f"\t{_number(row.input_tokens)}\t{_number(row.output_tokens)}"
                 f"\t{_number(row.cost)}\t{_number(row.turns)}\t{_number(row.context_tokens)}"
-                f"\t{trace.translate(_ESCAPES) if trace else NULL}\t{_json(attributes)}\n"
+                f"\t{trace.translate(_ESCAPES) if trace else NULL}\t{_escaped(attributes)}\n"
             )
         return "".join(out)
 
@@ -429,11 +430,9 @@ def _number(value: float | None) -> str:
     return NULL if value is None else repr(value)
 
 
-def _json(value: Mapping[str, Any] | None) -> str:
-    if value is None:
-        return NULL
+def _escaped(text: bytes | None) -> str:
     # JSON text has no raw control characters; only its own backslashes need another.
-    return _ATTRIBUTES.encode(value).decode().replace("\\", "\\\\")
+    return NULL if text is None else text.decode().replace("\\", "\\\\")
 
 
 def rows_from(blocks: Iterable[bytes]) -> Callable[[int], bytes]:
