@@ -46,6 +46,11 @@ class Interpreter:
         """Whether the rehearsal base brings it already."""
         return self.prefix.is_relative_to("/usr")
 
+    def satisfies(self, spec: str) -> bool:
+        """Whether its version satisfies a specifier or a bare version."""
+        wanted = _specifier(spec)
+        return wanted is not None and wanted.contains(self.version, prereleases=True)
+
 
 @functools.cache
 def default_interpreter() -> Interpreter:

@@ -85,7 +85,7 @@ def _count(seen: Unpacked, entry: tarfile.TarInfo) -> None:
 def _parts(name: str, strip: str) -> list[str] | None:
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if ".." in parts or "\0" in name:
-        raise ValueError(f"{ascii(name)} leaves the archive")
+        raise ValueError(f"{name!a} leaves the archive")
     if strip:
         if parts[:1] != [strip]:
             return None

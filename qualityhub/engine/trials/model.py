@@ -176,6 +176,12 @@ class World:
         lock: Locked requirements, one ``name==version`` each.
         log: Tail of the build log, at most 8,000 characters.
         paths: Host paths by role (``base``, ``layer``): of this host alone, never in a digest.
+        base: Digest of the exported image that is ``/``; empty for the rehearsal base.
+        files: Digest of the files that a rehearsed image lays over the base; empty for none.
+        env: Variables that the image sets.
+        workdir: Working directory of the image; empty where it says none.
+        user: User that the image names; empty for root.
+        interpreter: Path inside the world of the Python that sees the layer; empty for none.
     """
 
     status: Literal["ready", "failed", "unavailable"]
@@ -190,3 +196,9 @@ class World:
     lock: tuple[str, ...] = ()
     log: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)
+    base: str = ""
+    files: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    user: str = ""
+    interpreter: str = ""
