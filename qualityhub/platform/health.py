@@ -35,7 +35,10 @@ def readyz(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
     """Answer 200 when database, migrations, broker, worker and scheduler are there, else 503."""
     checks = readiness()
     ready = all(check["ok"] for check in checks.values())
-    return JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
+    response = JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
+    # Starting up is no error; Django would log each poll as one.
+    response._has_been_logged = True  # type: ignore[attr-defined] # noqa: SLF001
+    return response
 
 
 def readiness() -> dict[str, dict[str, Any]]:

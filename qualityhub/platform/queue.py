@@ -13,7 +13,7 @@ from typing import Any
 from celery import Celery
 from django.conf import settings
 from django.db import transaction
-from kombu import Queue
+from kombu import Exchange, Queue
 
 logger = logging.getLogger(__name__)
 QUICK, INSPECT, GATE, NOTIFY, HOUSEKEEPING = "quick", "inspect", "gate", "notify", "housekeeping"
@@ -42,7 +42,7 @@ def celery_config() -> dict[str, Any]:
         "result_serializer": "json",
         "accept_content": ["json"],
         "task_default_queue": QUICK,
-        "task_queues": [Queue(name) for name in QUEUES],
+        "task_queues": [Queue(name, Exchange(name), routing_key=name) for name in QUEUES],
         "task_create_missing_queues": False,
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,

@@ -55,6 +55,11 @@ def test_configuration_declares_every_queue_and_no_other():
     config = queue.celery_config()
     assert [declared.name for declared in config["task_queues"]] == list(queue.QUEUES)
     assert config["task_create_missing_queues"] is False
+    # A queue without an exchange of its own would share the default one, and get everything.
+    assert all(
+        (declared.exchange.name, declared.routing_key) == (declared.name, declared.name)
+        for declared in config["task_queues"]
+    )
     assert config["accept_content"] == ["json"]
     assert (config["task_acks_late"], config["worker_prefetch_multiplier"]) == (True, 1)
     assert config["worker_hijack_root_logger"] is False
