@@ -44,6 +44,7 @@ _COLORS: dict[str, dict[str, str]] = {
     },
 }
 _FEW = 60
+_SCREEN = 20
 _NAME_LENGTH = 36
 
 
@@ -117,7 +118,11 @@ def _trace(
         "name": f"{verdict} ({len(chosen)})",
         "x": deltas,
         "y": [y for y, _ in chosen],
-        "mode": "markers",
+        # A mark at zero without words would read as "no change".
+        "mode": "markers" if all(known) else "markers+text",
+        "text": ["" if there else "  no estimate" for there in known],
+        "textposition": "middle right",
+        "textfont": {"color": color, "size": 12},
         "marker": {
             "symbol": _SYMBOLS[verdict],
             "size": 10,
@@ -163,30 +168,48 @@ def _layout(
 ) -> dict[str, Any]:
     count = len(domains)
     row = 30 if count <= _FEW else 18
+    plot = row * max(count, 3)
+    # Beyond one screen the axis stands at the top, where the worst domains are.
+    tall = count > _SCREEN
+    top = 135 if tall else 90
     return {
         "template": "none",
         "title": {
-            "text": "Change per domain with its 95 % bounds, worst first",
+            "text": f"Change per domain with one-sided {_level(document)} % bounds, worst first",
             "font": {"size": 16, "color": colors["ink"]},
             "x": 0,
             "xref": "paper",
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "pad": {"t": 12},
         },
         "meta": {"alt": _alt(document)},
-        "height": 150 + row * max(count, 3),
-        "margin": {"l": 20, "r": 20, "t": 90, "b": 50},
+        "height": top + plot + 60,
+        "margin": {"l": 20, "r": 20, "t": top, "b": 60},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "color": colors["ink"], "size": 13},
         "hovermode": "closest",
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "xref": "paper"},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1 + (top - 80) / plot,
+            "yanchor": "bottom",
+            "xref": "paper",
+        },
         "xaxis": {
-            "title": {"text": "candidate − baseline, percentage points"},  # noqa: RUF001 - minus
+            "title": {
+                "text": "candidate − baseline, percentage points",  # noqa: RUF001 - minus
+                "font": {"size": 13},
+                "standoff": 6,
+            },
             "range": [-reach, reach],
             "zeroline": True,
             "zerolinewidth": 2,
             "zerolinecolor": colors["soft"],
             "gridcolor": colors["grid"],
-            "side": "bottom",
+            "side": "top" if tall else "bottom",
             "automargin": True,
         },
         "yaxis": {
@@ -203,9 +226,13 @@ def _layout(
     }
 
 
+def _level(document: Mapping[str, Any]) -> str:
+    return f"{100 * (1 - document['policy'].get('alpha', 0.05)):.4g}"
+
+
 def axis_reach(domains: Sequence[Mapping[str, Any]]) -> float:
     """Return half the width of the axis: every estimate, and all but far wider intervals."""
-    values = [1.2 * abs(item["delta"]) for item in domains if item["delta"] is not None]
+    values = [1.3 * abs(item["delta"]) for item in domains if item["delta"] is not None]
     bounds = sorted(
         max(abs(item["lower"]), abs(item["upper"])) for item in domains if item["lower"] is not None
     )

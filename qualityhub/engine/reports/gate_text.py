@@ -26,7 +26,7 @@ _MEANING = {
 }
 _NEXT = {
     "promote": "Next: promote; keep this record as the provenance of the new baseline.",
-    "block": "Next: look at the worst tasks below, fix the regression, measure again.",
+    "block": "Next: look at the worst tasks above, fix the regression, measure again.",
     "inconclusive": "Next: collect what is named above, then run the gate again.",
     "incomparable": "Next: run both checkpoints on the same task versions, then compare again.",
 }

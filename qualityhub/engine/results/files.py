@@ -159,7 +159,7 @@ def _ndjson(blocks: Iterator[tuple[bytes, int]], source: str) -> Iterator[list[R
 
 
 def _csv(blocks: Iterator[tuple[bytes, int]], source: str) -> Iterator[list[RolloutRow]]:
-    reader = csv.reader(_text_lines(blocks, source), strict=True)
+    reader = csv.reader(_text_lines(blocks, source), strict=True, skipinitialspace=True)
     try:
         header = next(reader, None)
         if header is None:
@@ -257,6 +257,8 @@ def _csv_row(cells: dict[str, str], line: int, source: str) -> RolloutRow:
         row = msgspec.convert(values, RolloutRow, strict=False)
     except (msgspec.DecodeError, RecursionError) as error:
         code, message, hint = explain(error)
+        if (cell := cells.get(message.partition(":")[0])) is not None:
+            message = message.replace("`str`", repr(cell[:80]))
         for name in ("reward", "latency_ms", "cost"):
             if cells.get(name, "").strip().lower().lstrip("+-") in _NOT_FINITE:
                 code, message = "results.not_finite", f"{name} is not a finite number."

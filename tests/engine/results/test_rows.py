@@ -4,6 +4,8 @@ import gzip
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qualityhub.engine.errors import InvalidInputError
 from qualityhub.engine.results.files import read_rows
@@ -160,7 +162,11 @@ def test_csv_and_ndjson_give_the_same_rows(tmp_path, packed):
         (b"task,attempt,reward\na,0,1\nb,1,1,9\n", "results.bad_row", ":3: "),
         (b"task,attempt,reward\na,0,nan\n", "results.not_finite", ":2: reward"),
         (b"task,attempt,reward\na,0,-inf\n", "results.not_finite", ":2: reward"),
-        (b"task,attempt,reward\na,x,1\n", "results.wrong_type", ":2: attempt"),
+        (
+            b"task,attempt,reward\na,x,1\n",
+            "results.wrong_type",
+            ":2: attempt: Expected `int`, got 'x'.",
+        ),
         (b"task,attempt,reward\na,0,\n", "results.bad_row", ":2: "),
         (b"task,attempt,reward\n\xff,0,1\n", "results.not_utf8", ":2: "),
         (b'task,attempt,reward\n"a,0,1\n', "results.truncated", "quoted"),
@@ -178,6 +184,12 @@ def test_a_broken_file_is_refused_with_its_place(tmp_path, content, code, said):
         every_row(path)
     assert caught.value.code == code
     assert said in caught.value.message
+
+
+def test_a_cell_keeps_its_text_and_may_have_a_space_before_it(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("domain, task, attempt, passed\nnull, 007, 1, true\n")
+    assert every_row(path) == [RolloutRow(task="007", attempt=1, domain="null", passed=True)]
 
 
 def test_missing_files_and_folders_are_named(tmp_path):
@@ -219,3 +231,56 @@ def test_the_same_row_again_changes_nothing_and_other_content_is_a_conflict():
     assert seen.new(first + same + other + elsewhere) == first + elsewhere
     assert (seen.accepted, seen.duplicates, seen.conflicts) == (2, 1, 1)
     assert seen.examples == ["default/a#0"]
+
+
+PIECES = st.sampled_from(
+    [
+        b'{"task":"a",',
+        b'"attempt":0',
+        b'"reward":',
+        b"NaN",
+        b"1",
+        b"}",
+        b"{",
+        b"[",
+        b'"',
+        b"\\u0000",
+        b"\xff",
+        b",",
+        b"\n",
+        b"\r\n",
+        b" ",
+        b"task,attempt,reward",
+        b"a,0,1",
+        b"\x1f\x8b",
+        b"\0",
+    ]
+)
+
+
+def outcome(read, *args):
+    """Rows or the error: nothing else may come out."""
+    try:
+        return read(*args), None
+    except InvalidInputError as error:
+        return [], error
+
+
+@given(st.one_of(st.binary(max_size=200), st.lists(PIECES, max_size=20).map(b"".join)))
+@settings(max_examples=400, deadline=None)
+def test_any_bytes_give_rows_or_a_named_error(content):
+    rows, error = outcome(decode_block, content, 1, "x")
+    assert all(row.task for row in rows)
+    assert error is None or (error.code.startswith("results.") and error.message.startswith("x:"))
+
+
+@given(
+    st.one_of(st.binary(max_size=200), st.lists(PIECES, max_size=20).map(b"".join)), st.booleans()
+)
+@settings(max_examples=400, deadline=None)
+def test_any_file_gives_rows_or_a_named_error(tmp_path_factory, content, packed):
+    path = tmp_path_factory.mktemp("fuzz") / "rows"
+    path.write_bytes(gzip.compress(content) if packed else content)
+    rows, error = outcome(every_row, path)
+    assert bool(rows) != bool(error)
+    assert error is None or error.code.startswith("results.")
