@@ -67,7 +67,7 @@ def test_inspect_speaks_before_anything_heavy_is_imported(tmp_path):
         os.close(parent)
     before, found, _ = said.decode().partition("inspecting ")
     assert found
-    assert "qualityhub.cli.inspect" in imported(before)
+    assert "qualityhub.cli.options" in imported(before)
     assert not [name for name in imported(before) if name.split(".")[0] in HEAVY]
 
 

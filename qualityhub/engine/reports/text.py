@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from qualityhub.engine.reports.reading import (
-    bounds,
+    claims,
     evidence_lines,
     finding_counts,
     grouped,
     outputs,
-    percent,
     rate,
     summary,
     task_counts,
@@ -41,6 +41,7 @@ _VERDICTS = {
     "pending": "blue",
     "error": "red",
 }
+_STATUSES = ("pass", "fail", "skip", "error")
 _SEVERITIES = {"error": "red", "warning": "yellow", "info": "blue"}
 
 
@@ -71,7 +72,7 @@ def inspection_text(
     parts = [_head(document, ink, known)]
     parts += [_group(group, ink, width, known) for group in grouped(document)]
     parts += [_not_measured(document, ink, width), _rules(document, ink, width)]
-    parts += [_determinism(document, ink), _foot(document, ink)]
+    parts += [_determinism(document, ink, width), _foot(document, ink)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -107,14 +108,14 @@ def _group(group: Group, ink: Ink, width: int, known: frozenset[str]) -> str:
     lines = [f"{head} {ink('bold', printable(group.title, 120))}".rstrip()]
     fresh = [item for item in group.findings if item["fingerprint"] not in known]
     shown = (fresh or list(group.findings))[0]
-    lines.append(f"  {printable(shown['message'], 600)}")
+    lines += _wrapped(f"  {printable(shown['message'], 600)}", width, 2)
     if shown["task"] is not None or len(group.findings) > 1:
         lines.append(f"  {_field('tasks', _tasks(group, known), ink)}")
     if shown["location"]:
         lines.append(f"  {_field('where', printable(shown['location'], 200), ink)}")
     lines += _evidence(shown["evidence"], ink, width)
     if shown.get("fix"):
-        lines.append(f"  {_field('fix', printable(shown['fix'], 400), ink)}")
+        lines += _wrapped(f"  {_field('fix', printable(shown['fix'], 400), ink)}", width, 11)
     if shown["reproduce"]:
         lines.append(f"  {_field('again', printable(shown['reproduce']), ink)}")
     return "\n".join(lines)
@@ -160,48 +161,44 @@ def _not_measured(document: Document, ink: Ink, width: int) -> str:
         count = f"{item['tasks']:,} task" + ("" if item["tasks"] == 1 else "s")
         need = item.get("would_need", "")
         remedy = f" (would need: {printable(need, 200)})" if need else ""
-        lines.append(
-            f"  {printable(item['code'])}  {count}: {printable(item['reason'], width * 2)}{remedy}"
-        )
+        text = f"  {printable(item['code'])}  {count}: {printable(item['reason'], 600)}{remedy}"
+        lines += _wrapped(text, width, 10)
     return "\n".join(lines)
 
 
 def _rules(document: Document, ink: Ink, width: int) -> str:
-    by_status: dict[str, list[str]] = {}
-    for rule in document["rules"]:
-        by_status.setdefault(rule["status"], []).append(printable(rule["code"]))
-    lines = [ink("bold", "rules")]
-    lines += [
-        f"  {status.ljust(8)} {' '.join(by_status[status])}"
-        for status in ("pass", "fail", "skip", "error")
-        if status in by_status
-    ]
     unmeasured = {item["code"] for item in document["not_measured"]}
-    lines += [
-        f"  {printable(rule['code'])}  {printable(rule['reason'], width * 2)}"
-        for rule in document["rules"]
-        if rule["status"] in {"skip", "error"} and rule["code"] not in unmeasured
-    ]
+    by_status: dict[tuple[str, str], list[str]] = {}
+    ordered = sorted(document["rules"], key=lambda rule: _STATUSES.index(rule["status"]))
+    for rule in ordered:
+        said = rule["status"] in {"pass", "fail"} or rule["code"] in unmeasured
+        reason = "" if said else printable(rule["reason"], 300)
+        by_status.setdefault((rule["status"], reason), []).append(printable(rule["code"]))
+    lines = [ink("bold", "rules")]
+    for (status, reason), codes in by_status.items():
+        why = f": {reason}" if reason else ""
+        lines += _wrapped(f"  {status.ljust(8)} {' '.join(codes)}{why}", width, 11)
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
-def _determinism(document: Document, ink: Ink) -> str:
-    claims = bounds(document)
-    if not claims:
-        return ""
+def _determinism(document: Document, ink: Ink, width: int) -> str:
     lines = [ink("bold", "determinism")]
-    for claim in claims:
-        line = (
-            f"  {claim.code}  0 of {claim.runs:,} runs differed:"
-            f" flake rate below {percent(claim.overall)} at 95 %"
-        )
-        if 0 < claim.runs_per_task < claim.runs:
-            line += (
-                f" over all tasks, below {percent(claim.per_task)} for one task"
-                f" ({claim.runs_per_task:,} runs each)"
-            )
-        lines.append(line)
-    return "\n".join(lines)
+    for code, claim in claims(document):
+        lines += _wrapped(f"  {printable(code)}  {printable(claim, 300)}", width, 10)
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def _wrapped(line: str, width: int, indent: int) -> list[str]:
+    """Return a line as lines of the terminal's width, what follows indented."""
+    own = len(line) - len(line.lstrip())
+    return textwrap.wrap(
+        line.lstrip(),
+        width,
+        initial_indent=" " * own,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _foot(document: Document, ink: Ink) -> str:
