@@ -43,7 +43,7 @@ def test_text_says_verdict_reason_every_domain_and_the_next_step():
     assert "domain-000: the candidate has no rollouts of this domain" in text
     lines = [line for line in text.splitlines() if re.match(r"[x!?+] ", line)]
     assert [line.split()[2] for line in lines][:2] == ["domain-001", "domain-000"]
-    assert re.search(r"<-+o-+\)", lines[0])
+    assert re.search(r"[<(]-+o-+\)", lines[0])
     assert "trace-1" in text
     assert "Next: run both checkpoints on the same task versions" in text
     assert "\x1b" not in text
