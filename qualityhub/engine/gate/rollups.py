@@ -59,15 +59,17 @@ class TaskRollup:
 
     def add(self, row: RolloutRow) -> None:
         """Count one rollout; the caller has chosen the rollup by task and validity."""
-        value = row.value
+        # Not through the row's properties: this runs once per rollout, millions of times.
+        reward, passed = row.reward, row.passed
+        value = reward if reward is not None else float(passed or False)
         self.n += 1
         self.sum += value
         self.sumsq += value * value
-        if row.solved:
+        if value >= 1.0 if passed is None else passed:
             self.passes += 1
         elif row.trace_ref and not (self.trace_ref and self.trace_ref <= row.trace_ref):
             self.trace_ref = row.trace_ref
-        if row.task_digest:
+        if row.task_digest and row.task_digest != self.task_digest:
             self._see_digest(row.task_digest)
         if row.input_tokens is not None:
             self.input_tokens += row.input_tokens

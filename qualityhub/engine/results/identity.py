@@ -66,8 +66,8 @@ def _content(row: RolloutRow) -> int:
     # hash() never returns -1, which marks an attempt not seen yet.
     return hash(
         (
-            row.value,
-            row.solved,
+            row.reward,
+            row.passed,
             row.validity,
             row.task_digest,
             row.latency_ms,

@@ -527,3 +527,19 @@ def test_inputs_are_named_by_digests_that_follow_the_content():
 def test_rollups_of_different_tasks_do_not_merge():
     with pytest.raises(ValueError, match="do not merge"):
         TaskRollup("a").merge(TaskRollup("b"))
+
+
+@given(
+    st.one_of(st.none(), st.floats(-10, 10)),
+    st.one_of(st.none(), st.booleans()),
+)
+def test_a_rollup_counts_a_row_as_the_row_sees_itself(reward, passed):
+    row = RolloutRow(task="a", attempt=0, reward=reward, passed=passed)
+    rollup = TaskRollup("a")
+    rollup.add(row)
+    assert (rollup.n, rollup.passes, rollup.sum, rollup.sumsq) == (
+        1,
+        row.solved,
+        row.value,
+        row.value**2,
+    )
