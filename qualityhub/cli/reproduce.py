@@ -159,7 +159,16 @@ def _wanted(name: str, given: Mapping[str, Any]) -> Wanted:
         document = recall(default_home(), name)
         if document is not None:
             return find_in([document], name)
-    return _from_hub(name, given["url"], given["token"])
+    try:
+        return _from_hub(name, given["url"], given["token"])
+    except InvalidInputError as error:
+        if error.code != "login.no_hub":
+            raise
+        raise NotFoundError(
+            "report.no_such_finding",
+            f"Nothing inspected here lately has the finding {name!r}, and no hub is named.",
+            "Name the report (--report FILE) or the hub (QH_URL).",
+        ) from error
 
 
 def _from_report(name: str, path: Path) -> Wanted:
@@ -303,7 +312,7 @@ def _text(document: Mapping[str, Any], *, color: bool) -> str:
     ]
     for when in ("then", "now"):
         rows = [
-            f"  {when}  {row['name']:<9} {printable(row['text'], 300)}" for row in document[when]
+            f"  {when:<4}  {row['name']:<9} {printable(row['text'], 300)}" for row in document[when]
         ]
         lines += rows
     for row in document["observations"]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 # Only written with: no foreign XML is parsed here.
 from xml.etree import ElementTree as ET
 
-from qualityhub.engine.reports.reading import evidence_lines, outputs
+from qualityhub.engine.reports.reading import evidence_lines
 from qualityhub.engine.reports.safe import public_evidence, xml_text
 
 if TYPE_CHECKING:
@@ -159,7 +159,6 @@ def _text(finding: Mapping[str, Any]) -> str:
     lines = [f"[{finding['severity']}] {finding['message']}"]
     evidence = public_evidence(finding["evidence"])
     lines += [f"{name}: {text}" for name, text in evidence_lines(evidence)]
-    lines += outputs(evidence)
     if finding["location"]:
         lines.append(f"where: {finding['location']}")
     if finding["reproduce"]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qualityhub.engine.reports.reading import (
-    bounds,
+    claims,
     evidence_lines,
     finding_counts,
     grouped,
-    outputs,
-    percent,
     rate,
     summary,
     task_counts,
@@ -112,7 +110,6 @@ def _details(group: Group) -> str:
         "",
     ]
     lines += [f"- {name}: {markdown_code(text, 500)}" for name, text in evidence_lines(evidence)]
-    lines += [f"- output: {markdown_code(text[-500:])}" for text in outputs(evidence)[:1]]
     if finding["location"]:
         lines.append(f"- where: {markdown_code(finding['location'], 200)}")
     if finding.get("fix"):
@@ -130,14 +127,9 @@ def _rest(document: Document) -> list[str]:
             f"- {markdown(item['code'])}: {item['tasks']:,} tasks, {markdown(item['reason'], 300)}"
             for item in document["not_measured"]
         ]
-    if claims := bounds(document):
+    if passed := claims(document):
         lines += ["", "**Determinism**", ""]
-        lines += [
-            f"- {markdown(claim.code)}: 0 of {claim.runs:,} runs differed,"
-            f" flake rate below {percent(claim.overall)} at 95 % over all tasks"
-            f" ({percent(claim.per_task)} for one task)"
-            for claim in claims
-        ]
+        lines += [f"- {markdown(code)}: {markdown(claim, 300)}" for code, claim in passed]
     trials = document["trials"]
     timing = (
         f"{int(trials.get('run') or 0):,} trials run, {int(trials.get('cached') or 0):,} from the"

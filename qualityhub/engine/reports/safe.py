@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 ANSWER_KEY = "answer_key"
+OUTPUTS = frozenset({"detail", "diff", "log", "output", "stderr", "stdout"})
+"""Raw output of verifiers and builds: it may quote hidden tests and answers."""
+
+_PRIVATE = OUTPUTS | {ANSWER_KEY}
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _MARKDOWN = frozenset("\\`*_[]#!|~$")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
@@ -85,8 +89,8 @@ def xml_text(text: object, limit: int = 0) -> str:
 
 
 def public_evidence(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Return evidence that may leave the hub: without answer keys, at any depth."""
-    return {key: _public(value) for key, value in evidence.items() if str(key) != ANSWER_KEY}
+    """Return evidence that may leave the hub: without answer keys and raw outputs, at any depth."""
+    return {key: _public(value) for key, value in evidence.items() if str(key) not in _PRIVATE}
 
 
 def _public(value: Any) -> Any:

@@ -221,7 +221,7 @@ def test_markdown_has_verdict_table_evidence_and_timing(document):
     assert "- expected: `1.0`" in text
     assert "- seen: `reward 0.0`" in text
     assert "Unchanged, not inspected: `other`" in text
-    assert "flake rate below 0.13 % at 95 %" in text
+    assert "- DET001: 0 of 300 runs per task differed" in text
 
 
 def test_markdown_lets_no_markup_link_or_mention_through(hostile_document):
@@ -246,7 +246,8 @@ def test_markdown_lets_no_markup_link_or_mention_through(hostile_document):
         inspection_markdown,
     ],
 )
-def test_reports_that_leave_the_hub_carry_no_answer_keys(render, document, secret):
+def test_reports_that_leave_the_hub_carry_no_answer_keys_or_outputs(render, document, secret):
     text = render([document])
     assert secret not in text
+    assert "ValueError: bad" not in text
     assert "VER003" in text
