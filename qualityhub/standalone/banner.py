@@ -36,19 +36,30 @@ def ready(console: Console, url: str, sign_in: str, home: Path, seconds: float) 
     )
 
 
-def demo(console: Console, sign_in: str, status: int, seconds: float) -> str:
-    """Return the block that ends the demonstration's loading."""
+def demo(console: Console, sign_in: str, gate: str, status: int, seconds: float) -> str:
+    """Return the block that ends the demonstration's loading.
+
+    Args:
+        console: Decides about colours.
+        sign_in: One-time link that was not shown before.
+        gate: Address of the gate's report; empty where there is none.
+        status: Exit status of the loader.
+        seconds: How long it took.
+    """
+    rows = [("Sign in (once)", console.bold(sign_in))]
     if status != 0:
         return _block(
             console.bold(f"The demonstration was not loaded completely (status {status})"),
-            (("Sign in (once)", console.bold(sign_in)),),
+            tuple(rows),
             "What went wrong is in the lines above; the hub itself runs on.",
         )
+    if gate:
+        rows.append(("Then the gate", gate))
     return _block(
         console.bold(f"The demonstration is loaded ({seconds:.0f} s)"),
-        (("Sign in (once)", console.bold(sign_in)),),
-        "The links above show which environments were admitted or rejected and why,\n"
-        "and the gate that blocks a checkpoint. Stop with Ctrl-C.",
+        tuple(rows),
+        "See which environments were admitted or rejected and why, and the gate that\n"
+        "blocks a checkpoint. Stop with Ctrl-C.",
     )
 
 

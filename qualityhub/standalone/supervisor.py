@@ -257,10 +257,13 @@ class _Up:
             status = child.wait()
         finally:
             child.stop()
+        gate = _gate_of(child.last_lines(1)) if status == 0 else ""
+        link = f"{self.instance.state.url}/gates/{gate}/" if gate else ""
         self.console.event(
             "demo",
-            banner.demo(self.console, self.links[-1], status, time.monotonic() - began),
+            banner.demo(self.console, self.links[-1], link, status, time.monotonic() - began),
             sign_in=self.links[-1],
+            gate=link,
             status=status,
         )
 
@@ -296,3 +299,9 @@ def _show_end(console: Console, part: Part) -> None:
     console.say(f"last lines of {part.name}:")
     for line in part.last_lines(LAST_LINES):
         console.line(part.name, line)
+
+
+def _gate_of(lines: list[str]) -> str:
+    """Return the gate that the demonstration names in its last line; empty where it names none."""
+    words = lines[-1].split() if lines else []
+    return words[1] if len(words) == 2 and words[0] == "gate" else ""

@@ -225,16 +225,22 @@ def test_other_machines_are_let_in_only_when_asked_and_with_a_warning(world):
 
 
 def test_the_demonstration_runs_after_ready_and_its_lines_are_shown(world, monkeypatch):
-    world.code["demo"] = "print('inspecting code/sound'); print('gate blocked')"
+    world.code["demo"] = "print('inspecting code/sound'); print('gate gate_abc')"
     world.code["setup"] = SET_UP.replace('["/sign-in/one/"]', '["/sign-in/one/", "/sign-in/two/"]')
     monkeypatch.setattr(commands, "demo", lambda env: world.command(env, "demo"))
     when(lambda: "is loaded" in world.said(), interrupt)
     assert world.run(demo=True) == 0
     said = world.said()
-    order = ["is ready", "demo     | inspecting code/sound", "demo     | gate blocked", "is loaded"]
+    order = [
+        "is ready",
+        "demo     | inspecting code/sound",
+        "demo     | gate gate_abc",
+        "is loaded",
+    ]
     places = [said.index(text) for text in order]
     assert places == sorted(places)
     assert said.index("/sign-in/one/") < places[1] < said.index("/sign-in/two/")
+    assert "/gates/gate_abc/" in said[places[-1] :]
 
 
 def test_a_failed_demonstration_leaves_the_hub_running(world, monkeypatch):

@@ -19,7 +19,7 @@ from qualityhub.standalone.process import is_running, wait_gone
 from qualityhub.standalone.runstate import read_state
 
 ROOT = Path(__file__).parents[2]
-CORES_BUSY = 2.0  # Targets are for an idle machine; tests share it with others.
+SLACK = 3  # Targets are for an idle machine; tests share it with others.
 
 
 class Hub:
@@ -107,7 +107,7 @@ def test_from_nothing_to_a_sign_in_page_and_through_kills(start):
     # First start.
     hub = start()
     ready, first_s = hub.wait_ready()
-    assert first_s <= 20 * CORES_BUSY
+    assert first_s <= 20 * SLACK
     with urllib.request.urlopen(ready["sign_in"], timeout=10) as page:
         assert page.status == 200
     with urllib.request.urlopen(f"{ready['url']}/readyz", timeout=10) as answer:
@@ -136,7 +136,7 @@ def test_from_nothing_to_a_sign_in_page_and_through_kills(start):
     # The supervisor is killed: its children go by themselves, and the next start works.
     hub = start()
     _, again_s = hub.wait_ready()
-    assert again_s <= 10 * CORES_BUSY
+    assert again_s <= 10 * SLACK
     pids = hub.pids()
     hub.process.kill()
     assert all(wait_gone(*pid, 20) for pid in pids.values()), {
