@@ -84,6 +84,16 @@ def qh_home(settings, tmp_path):
 
 
 @pytest.fixture
+def celery_app(settings):
+    """The workers' Celery application, with every task module imported."""
+    settings.QH_SECRET_KEY_IS_EPHEMERAL = False
+    from workers.app import app
+
+    app.loader.import_default_modules()
+    return app
+
+
+@pytest.fixture
 def make_user(db):
     """``make_user("ada@example.org", team, "admin")`` returns a person, in the team where one is given."""
     from qualityhub.accounts.choices import Role

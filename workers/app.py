@@ -16,6 +16,8 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, task_prerun, worker_ready, worker_shutdown
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "qualityhub.settings")
+# The checks load every page and endpoint, which workers never serve; `migrate` has run them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 django.setup(set_prefix=False)
 
 from qualityhub.platform.checks import refuse_unfit_settings  # noqa: E402 - needs Django set up.

@@ -44,7 +44,7 @@ def test_foreign_host_is_refused(client, db):
     assert response.status_code == 400
 
 
-def test_plotly_script_is_served_from_the_installed_package(client):
+def test_plotly_script_is_served_from_the_installed_package(client, db):
     from django.contrib.staticfiles import finders
 
     path = finders.find("plotly/plotly.min.js")
