@@ -50,11 +50,12 @@ def test_worker_beats_until_it_ends():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_scheduler_shows_that_it_turns(celery_app, monkeypatch):
+def test_scheduler_shows_that_it_turns():
+    from celery import Celery
+
     from workers.heartbeats import BeatingScheduler
 
-    monkeypatch.setattr(celery_app.conf, "beat_schedule", {})
-    scheduler = BeatingScheduler(app=celery_app, lazy=True)
+    scheduler = BeatingScheduler(app=Celery("idle", set_as_current=False), lazy=True)
     assert scheduler.tick() <= 10
     assert Heartbeat.objects.get(name="beat").kind == "beat"
 
