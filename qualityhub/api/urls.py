@@ -5,13 +5,16 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from qualityhub.api.v1 import accounts, gates, inspections, registry
+from qualityhub.api.v1 import accounts, admission, audits, gates, inspections, registry, waivers
 
 app_name = "api"
 v1: list[URLPattern | URLResolver] = [
     *accounts.urlpatterns,
     *registry.urlpatterns,
     *inspections.urlpatterns,
+    *admission.urlpatterns,
+    *waivers.urlpatterns,
+    *audits.urlpatterns,
     *gates.urlpatterns,
 ]
 urlpatterns = [

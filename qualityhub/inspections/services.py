@@ -25,12 +25,11 @@ from qualityhub.inspections.tickets import tickets_send
 from qualityhub.platform.audit import audit
 from qualityhub.platform.jobs import JobStatus, job_create, job_finish
 from qualityhub.platform.text import storable
+from qualityhub.registry.models import Domain, Environment, EnvironmentVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-    from qualityhub.registry.models import EnvironmentVersion
 
 
 def inspection_start(
@@ -120,6 +119,29 @@ def generation_of(version: EnvironmentVersion) -> int:
     """Return the newest generation of trials that a version was inspected with."""
     newest = Inspection.objects.filter(version=version).aggregate(value=Max("generation"))
     return newest["value"] or 0
+
+
+def inspection_refresh(environment: Environment, *, actor: str) -> Inspection | None:
+    """Judge an environment again after its rules changed; None where nothing was judged yet.
+
+    Trials are not repeated: what is stored suffices, unless more effort is asked for.
+    """
+    version = (
+        EnvironmentVersion.objects.filter(environment=environment)
+        .select_related("environment__domain", "environment__team")
+        .order_by("-pk")
+        .first()
+    )
+    if version is None or version.admission is None:
+        return None
+    return inspection_start(version=version, actor=actor)
+
+
+def inspections_refresh(domain: Domain, *, actor: str) -> int:
+    """Judge all environments of a domain again; returns how many inspections were queued."""
+    environments = Environment.objects.filter(domain=domain).order_by("pk")
+    refreshed = [inspection_refresh(environment, actor=actor) for environment in environments]
+    return sum(inspection is not None for inspection in refreshed)
 
 
 def inspection_cancel(inspection: Inspection, *, actor: str) -> None:

@@ -26,7 +26,14 @@ from qualityhub.api.base import (
     read_body,
     read_query,
 )
-from qualityhub.engine.errors import LimitExceededError, NotFoundError, QualityHubError
+from qualityhub.engine.errors import (
+    ForbiddenError,
+    LimitExceededError,
+    NotFoundError,
+    QualityHubError,
+)
+from qualityhub.inspections.choices import Trigger
+from qualityhub.inspections.services import inspection_start
 from qualityhub.platform.blobs import blob_store
 from qualityhub.registry import selectors, services
 from qualityhub.registry.access import access_domain, access_environment, access_version
@@ -35,6 +42,7 @@ from qualityhub.registry.choices import Admission, SourceKind, TaskRole
 if TYPE_CHECKING:
     from rest_framework.request import Request
 
+    from qualityhub.accounts.access import Actor
     from qualityhub.registry.models import EnvironmentVersion
 
 READ = (Scope.ENVIRONMENTS_READ,)
@@ -135,11 +143,24 @@ class VersionSerializer(serializers.Serializer[Any]):
         return f"/api/v1/versions/{version.digest}/archive" if version.archive_sha256 else None
 
 
+class RegisteredSerializer(VersionSerializer):
+    """A version as its upload is answered."""
+
+    inspection = serializers.CharField(
+        allow_null=True, help_text="Id of the inspection that was started with it."
+    )
+
+
 class VersionReference(StrictSerializer):
     """A version without files of its own."""
 
     source = serializers.CharField(  # type: ignore[assignment] # A member of that name.
         max_length=500, help_text="E.g. `gymnasium:CartPole-v1`."
+    )
+    inspect = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Start an inspection, unless it was judged already.",
     )
 
 
@@ -150,6 +171,11 @@ class VersionUpload(StrictSerializer):
     adapter = serializers.CharField(max_length=60, required=False, help_text="Forces one format.")
     entry = serializers.CharField(
         max_length=500, required=False, help_text="`path/to/file.py:ClassName` in the archive."
+    )
+    inspect = serializers.BooleanField(
+        required=False,
+        default=False,
+        help_text="Start an inspection, unless it was judged already.",
     )
 
 
@@ -351,7 +377,7 @@ class Versions(Endpoint):
             "multipart/form-data": VersionUpload,
             "application/json": VersionReference,
         },
-        responses={201: VersionSerializer, 200: VersionSerializer},
+        responses={201: RegisteredSerializer, 200: RegisteredSerializer},
         tags=["registry"],
     )
     def post(self, request: Request, ref: str) -> Response:
@@ -364,13 +390,24 @@ class Versions(Endpoint):
             given = {**body, "archive": upload.file, "filename": upload.name}
         else:
             given = read_body(VersionReference, request)
+        inspect = given.pop("inspect")
+        if inspect:
+            _check_may_inspect(self.actor)
 
         def work() -> Response:
             registered = services.version_register(
                 environment=environment, actor=str(self.actor), **given
             )
             version = registered.version
-            document = VersionSerializer(version).data
+            inspection = None
+            if inspect and version.admission is None:
+                inspection = inspection_start(
+                    version=version, actor=str(self.actor), trigger=Trigger.UPLOAD
+                )
+            document = {
+                **VersionSerializer(version).data,
+                "inspection": inspection.public_id if inspection else None,
+            }
             if registered.created:
                 return _created(document, f"versions/{version.public_id}")
             return Response(document, headers={"Location": document["url"]})
@@ -489,6 +526,15 @@ def _archive(version: EnvironmentVersion, etag: str) -> FileResponse:
     response["Content-Length"] = str(version.archive_bytes)
     response["ETag"] = etag
     return response
+
+
+def _check_may_inspect(actor: Actor) -> None:
+    if not actor.has_scope(Scope.INSPECTIONS_WRITE):
+        raise ForbiddenError(
+            "access.scope",
+            f"The token lacks the scope {Scope.INSPECTIONS_WRITE}.",
+            "Create a token that has it, or leave out inspect.",
+        )
 
 
 def _check_length(request: Request) -> None:
