@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,8 @@ def push(ctx: click.Context, /, source: str, **given: Any) -> None:
             _ensure_domain(hub, given["domain"])
         version = _upload(hub, source, given)
         say(f"version {version['id']} of {printable(version.get('name', ''), 80)} is at the hub")
-        job = hub.version_inspect(version["id"], effort=given["effort"] or "")
+        trigger = "ci" if os.environ.get("CI") else "manual"
+        job = hub.version_inspect(version["id"], effort=given["effort"] or "", trigger=trigger)
         if not given["until_done"]:
             _deliver_push(version, job, given)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from qualityhub.engine.reports.safe import printable, printable_lines
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from qualityhub.client import QualityHubClient
     from qualityhub.engine.inspect import InspectOptions
     from qualityhub.engine.trials.model import Ask, Observation
 
@@ -49,6 +51,7 @@ class Wanted:
     type=INPUT_FILE,
     help="JSON report that holds it; without one, what was inspected here lately, or the hub.",
 )
+@click.option("--inspection", help="At the hub: the inspection that found it.")
 @click.option("--source", help="Where the environment lies now, if not where the report says.")
 @click.option("--adapter", help="Read the source as this format instead of detecting one.")
 @click.option(
@@ -73,13 +76,14 @@ def reproduce(ctx: click.Context, /, finding: str, **given: Any) -> None:
                 4 our own machinery failed
                 130 interrupted
     """  # noqa: D301 - the backslash is click's mark for text it must not re-wrap.
-    wanted = _wanted(finding, given)
-    source = given["source"] or _source(wanted)
-    asks = asks_from(wanted.finding["evidence"].get("asks"))
-    if asks:
-        document = _run_again(source, asks, wanted, given)
-    else:
-        document = _read_again(source, wanted, given)
+    with ExitStack() as stack:
+        wanted = _wanted(finding, given, stack)
+        source = given["source"] or _source(wanted)
+        asks = asks_from(wanted.finding["evidence"].get("asks"))
+        if asks:
+            document = _run_again(source, asks, wanted, given)
+        else:
+            document = _read_again(source, wanted, given)
     form, output = given["format"], given["output"]
     if form == "json":
         from qualityhub.engine.reports.json import dumps
@@ -148,11 +152,11 @@ def find_in(documents: Sequence[Mapping[str, Any]], name: str) -> Wanted:
     return found[0]
 
 
-def _wanted(name: str, given: Mapping[str, Any]) -> Wanted:
+def _wanted(name: str, given: Mapping[str, Any], stack: ExitStack) -> Wanted:
     """Look in the named report, else in what was inspected here lately, else at the hub."""
     if given["report"]:
         return _from_report(name, given["report"])
-    if not given["url"]:
+    if not given["url"] and not given["inspection"]:
         from qualityhub.cli.recent import recall
         from qualityhub.engine.home import default_home
 
@@ -160,7 +164,7 @@ def _wanted(name: str, given: Mapping[str, Any]) -> Wanted:
         if document is not None:
             return find_in([document], name)
     try:
-        return _from_hub(name, given["url"], given["token"])
+        return _from_hub(name, given, stack)
     except InvalidInputError as error:
         if error.code != "login.no_hub":
             raise
@@ -180,13 +184,54 @@ def _from_report(name: str, path: Path) -> Wanted:
     return wanted
 
 
-def _from_hub(name: str, url: str | None, token: str | None) -> Wanted:
+def _from_hub(name: str, given: Mapping[str, Any], stack: ExitStack) -> Wanted:
+    """Ask the hub for the finding, and for the files it was found in unless they are named."""
     from qualityhub.cli.hub import connect
 
-    with connect(url, token) as hub:
-        finding = hub.finding(name)
-        report = hub.inspection_report(finding["inspection"])
-    return find_in([report], str(finding.get("fingerprint") or name))
+    with connect(given["url"], given["token"]) as hub:
+        inspection = given["inspection"] or _inspection_of(hub, name)
+        wanted = find_in([hub.inspection_report(inspection)], name)
+        if given["source"]:
+            return wanted
+        version = hub.version(hub.inspection(inspection)["version"])
+        source = version["source"]
+        if version.get("archive"):
+            source = str(_unpacked(hub, version["id"], stack))
+    return replace(wanted, environment={**wanted.environment, "source": source})
+
+
+def _inspection_of(hub: QualityHubClient, name: str) -> str:
+    found = {
+        str(item["environment"]): str(item["inspection"])
+        for item in hub.findings()
+        if name in {item["id"], item["fingerprint"]}
+    }
+    if not found:
+        raise NotFoundError(
+            "report.no_such_finding",
+            f"The hub's newest inspections have no finding {name!r}.",
+            "Name an older one: --inspection ID",
+        )
+    if len(found) > 1:
+        raise InvalidInputError(
+            "report.ambiguous_finding",
+            f"{len(found)} environments of the hub have the finding {name!r}.",
+            f"Name the inspection: --inspection {' or '.join(sorted(found.values()))}",
+        )
+    return next(iter(found.values()))
+
+
+def _unpacked(hub: QualityHubClient, version: str, stack: ExitStack) -> Path:
+    from tempfile import TemporaryDirectory, TemporaryFile
+
+    from qualityhub.engine.environments.archives import extract_archive
+
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="qualityhub-"))) / "files"
+    with TemporaryFile() as archive:
+        hub.version_archive(version, archive)
+        archive.seek(0)
+        extract_archive(archive, folder)
+    return folder
 
 
 def _source(wanted: Wanted) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from qualityhub.client.api import Ingested, Job, Manifest, QualityHubClient
+from qualityhub.client.api import QualityHubClient
+from qualityhub.client.model import Ingested, Job, Manifest
 
 __all__ = ["Ingested", "Job", "Manifest", "QualityHubClient"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
 from qualityhub.client.archive import packed
+from qualityhub.client.model import Ingested, Job, Json, Manifest, job_from
 from qualityhub.client.rollouts import Part, file_blocks, parts
 from qualityhub.client.transport import KEY, Transport, document_of
 from qualityhub.engine.errors import ConflictError, MachineryError
@@ -24,73 +24,6 @@ CHECK_AT_ONCE = 512
 NDJSON = "application/x-ndjson"
 FIRST_POLL_S = 0.5
 LONGEST_POLL_S = 5.0
-Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Long work at the hub.
-
-    Attributes:
-        id: Public id.
-        kind: What it does.
-        status: ``queued``, ``running``, ``succeeded``, ``failed``, ``errored`` or ``cancelled``.
-        object: Public id of its subject, e.g. the inspection, or an empty string.
-        done: Steps done.
-        total: Steps known so far.
-        message: What it does now.
-        error: Why it failed, ``code`` and ``message``; empty otherwise.
-        result: What came of it, or None.
-    """
-
-    id: str
-    kind: str
-    status: str
-    object: str = ""
-    done: int = 0
-    total: int = 0
-    message: str = ""
-    error: Mapping[str, str] = field(default_factory=dict)
-    result: Any = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether it will not change any more."""
-        return self.status not in {"queued", "running"}
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What training may use.
-
-    Attributes:
-        etag: Names this state; give it back to be told that nothing changed.
-        document: The manifest, or None where nothing changed.
-    """
-
-    etag: str
-    document: Json | None
-
-
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    """What became of uploaded rows, all requests together.
-
-    Attributes:
-        received: Rows sent.
-        inserted: Rows that are new.
-        duplicates: Rows that were there already.
-        conflicts: Rows that contradict stored ones and were not taken.
-        examples: Some of the conflicts.
-        requests: Requests sent.
-    """
-
-    received: int = 0
-    inserted: int = 0
-    duplicates: int = 0
-    conflicts: int = 0
-    examples: tuple[Mapping[str, Any], ...] = ()
-    requests: int = 0
 
 
 class QualityHubClient:
@@ -196,17 +129,30 @@ class QualityHubClient:
         """Return a version."""
         return self._get(f"versions/{_segment(ref)}")
 
-    def version_inspect(self, version: str, *, effort: str = "") -> Job:
-        """Start an inspection and return its job."""
-        return self._job(
-            self._post(f"versions/{_segment(version)}/inspect", _filled(effort=effort))
-        )
+    def version_archive(self, ref: str, target: IO[bytes]) -> None:
+        """Write a version's files, as they were uploaded, to an open file."""
+        address = f"{API}/versions/{_segment(ref)}/archive"
+        target.write(self._transport.send("GET", address).content)
+
+    def version_inspect(
+        self, version: str, *, effort: str = "", trigger: str = "", fresh: bool = False
+    ) -> Job:
+        """Start an inspection and return its job.
+
+        Args:
+            version: The version's id.
+            effort: ``quick``, ``standard`` or ``certify``; empty for what the domain's policy says.
+            trigger: ``manual`` or ``ci``.
+            fresh: Run every trial again; stored results do not count.
+        """
+        body = _filled(effort=effort, trigger=trigger, fresh=fresh)
+        return job_from(self._post(f"versions/{_segment(version)}/inspect", body))
 
     # Work
 
     def job(self, ref: str) -> Job:
         """Return how far a job is."""
-        return self._job(self._get(f"jobs/{_segment(ref)}"))
+        return job_from(self._get(f"jobs/{_segment(ref)}"))
 
     def job_wait(
         self,
@@ -255,9 +201,9 @@ class QualityHubClient:
         """Return the report (``qualityhub.inspection/1``) of an inspection that has ended."""
         return self._get(f"inspections/{_segment(ref)}/report")
 
-    def finding(self, ref: str) -> Json:
-        """Return one finding; ``inspection`` names where it is from."""
-        return self._get(f"findings/{_segment(ref)}")
+    def findings(self, *, inspection: str = "", code: str = "") -> Iterator[Json]:
+        """Yield findings: of one inspection, or of every version's newest one."""
+        return self._pages("findings", inspection=inspection, code=code, limit="200")
 
     # Admission
 
@@ -402,21 +348,6 @@ class QualityHubClient:
                 "Check the address (QH_URL).",
             )
         return document
-
-    def _job(self, document: Json) -> Job:
-        document = document.get("job") if isinstance(document.get("job"), dict) else document  # type: ignore[assignment]
-        progress = document.get("progress") or {}
-        return Job(
-            id=str(document["id"]),
-            kind=str(document.get("kind", "")),
-            status=str(document.get("status", "queued")),
-            object=str(document.get("object") or ""),
-            done=int(progress.get("done") or 0),
-            total=int(progress.get("total") or 0),
-            message=str(progress.get("message") or ""),
-            error=document.get("error") or {},
-            result=document.get("result"),
-        )
 
 
 def _segment(ref: str) -> str:
