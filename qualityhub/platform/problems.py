@@ -17,7 +17,7 @@ from django.core.exceptions import (
 from django.core.exceptions import (
     ValidationError as DjangoValidationError,
 )
-from django.db import IntegrityError
+from django.db import DataError, IntegrityError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template import TemplateDoesNotExist
@@ -95,6 +95,11 @@ class Problem:
         return document
 
 
+UNFORESEEN = Problem(
+    500, "machinery.unexpected", "Something of ours failed; the request id finds it in the log."
+)
+
+
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
     """Answer any exception of an API view; what nobody foresaw is logged and says only its id."""
     # The views module loads the authentication classes, and with them models, on import.
@@ -117,24 +122,10 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
     return response
 
 
-def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per kind is the clearest table.
+def problem_of(error: Exception) -> Problem:
     """Return the problem that an exception means."""
     if isinstance(error, errors.QualityHubError):
         return _ours(error)
-    if isinstance(error, Http404):
-        return Problem(404, "access.not_found", "There is no such thing here.")
-    if isinstance(error, DjangoPermissionDenied):
-        return Problem(403, "access.forbidden", str(error) or "This is not allowed.")
-    if isinstance(error, DjangoValidationError):
-        found = tuple({"pointer": "", "detail": text, "code": "invalid"} for text in error.messages)
-        return Problem(422, "input.invalid", "The input is not valid.", errors=found)
-    if isinstance(error, IntegrityError):
-        logger.warning("integrity_conflict", exc_info=error)
-        return Problem(409, "state.conflict", "This contradicts something stored already.")
-    if isinstance(error, RequestDataTooBig):
-        return Problem(413, "input.too_large", "The request body is too large.")
-    if isinstance(error, SuspiciousOperation):
-        return Problem(400, "input.malformed", "The request is malformed.")
     if isinstance(error, drf.ValidationError):
         return Problem(
             422,
@@ -144,9 +135,36 @@ def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per kin
         )
     if isinstance(error, drf.APIException):
         return _framework(error)
-    return Problem(
-        500, "machinery.unexpected", "Something of ours failed; the request id finds it in the log."
-    )
+    return _stored(error) or _django(error) or UNFORESEEN
+
+
+def _stored(error: Exception) -> Problem | None:
+    """Return what the database's refusal means; the log has its words, which name rows."""
+    if isinstance(error, IntegrityError):
+        logger.warning("integrity_conflict", exc_info=error)
+        return Problem(409, "state.conflict", "This contradicts something stored already.")
+    if isinstance(error, (DataError, UnicodeEncodeError)):
+        # NUL, lone surrogates, numbers out of range: only the caller's text can hold such.
+        logger.warning("not_storable", exc_info=error)
+        return Problem(
+            422, "input.not_storable", "The input holds text or numbers that cannot be stored."
+        )
+    return None
+
+
+def _django(error: Exception) -> Problem | None:
+    if isinstance(error, Http404):
+        return Problem(404, "access.not_found", "There is no such thing here.")
+    if isinstance(error, DjangoPermissionDenied):
+        return Problem(403, "access.forbidden", str(error) or "This is not allowed.")
+    if isinstance(error, DjangoValidationError):
+        found = tuple({"pointer": "", "detail": text, "code": "invalid"} for text in error.messages)
+        return Problem(422, "input.invalid", "The input is not valid.", errors=found)
+    if isinstance(error, RequestDataTooBig):
+        return Problem(413, "input.too_large", "The request body is too large.")
+    if isinstance(error, SuspiciousOperation):
+        return Problem(400, "input.malformed", "The request is malformed.")
+    return None
 
 
 def _ours(error: errors.QualityHubError) -> Problem:

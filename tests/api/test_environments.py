@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from qualityhub.platform.audit import AuditEvent
@@ -134,3 +136,26 @@ def test_bad_id_is_not_found(owner_api, ref, is_problem):
 def test_other_methods_are_refused(owner_api, environment, is_problem):
     response = owner_api.delete(f"{URL}/{environment.public_id}")
     is_problem(response, 405, "http.method_not_allowed")
+
+
+@pytest.mark.parametrize("task", ["\0", "a\0b", "\ud800"])
+def test_task_ids_that_cannot_be_stored_are_refused(owner_api, environment, task, is_problem):
+    url = f"{URL}/{environment.public_id}/task-roles"
+    body = json.dumps({"roles": {task: "gate"}})
+    response = owner_api.put(url, body, content_type="application/json")
+    is_problem(response, 422, "input.not_storable")
+
+
+@pytest.mark.parametrize(
+    "body", ["[" * 100_000, '{"a":' * 50_000, '{"name": NaN}', "\xff", "", "{", '{"a": 1}}']
+)
+def test_json_built_to_break_the_reader_is_malformed(owner_api, body, is_problem):
+    response = owner_api.post(URL, body, content_type="application/json")
+    assert response.status_code in {400, 422}
+    is_problem(response, response.status_code, response.json()["code"])
+
+
+def test_body_beyond_the_limit_is_refused(owner_api, settings, is_problem):
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
+    body = {"domain": "code", "name": "x" * 200}
+    is_problem(owner_api.post(URL, body), 413, "input.too_large")
