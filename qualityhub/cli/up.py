@@ -54,8 +54,16 @@ def _cores() -> int:
     show_default=True,
     help="Lines for people, or one JSON object per line.",
 )
+@option("--verbose", "-v", is_flag=True, help="Show every line of every part, not warnings alone.")
 def up(
-    *, demo: bool, host: str, port: int, home: Path | None, workers: int, log_format: str
+    *,
+    demo: bool,
+    host: str,
+    port: int,
+    home: Path | None,
+    workers: int,
+    log_format: str,
+    verbose: bool,
 ) -> int:
     """Start everything on this machine: database, broker, web, worker, scheduler.
 
@@ -67,7 +75,7 @@ def up(
     """
     from qualityhub.standalone.supervisor import UpOptions, run
 
-    return run(UpOptions(host, port, home, workers, demo, log_format))
+    return run(UpOptions(host, port, home, workers, demo, log_format, verbose))
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import threading
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ _COLOURS = {
     "demo": "1;32",
 }
 _LONGEST_LINE = 4000
+# A record of our own log format, below a warning.
+_ROUTINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z (DEBUG|INFO) ")
 _WIDTH = max(map(len, _COLOURS))
 
 
@@ -38,10 +41,16 @@ class Console:
         form: ``text`` or ``json``.
         stream: Where to write; default: stdout.
         colour: Whether to colour; default: when the stream is a terminal, unless ``NO_COLOR``.
+        verbose: Whether people see every line, also during the start and of level info.
     """
 
     def __init__(
-        self, form: str = "text", stream: TextIO | None = None, *, colour: bool | None = None
+        self,
+        form: str = "text",
+        stream: TextIO | None = None,
+        *,
+        colour: bool | None = None,
+        verbose: bool = False,
     ) -> None:
         self.form = form
         self._stream = stream or sys.stdout
@@ -53,7 +62,8 @@ class Console:
             )
         self.colour = colour and form == "text"
         # People see the steps of a start; what children write meanwhile is in the logs.
-        self.children_shown = form == "json"
+        self.children_shown = form == "json" or verbose
+        self._all = form == "json" or verbose
 
     def line(self, name: str, text: str) -> None:
         """Write one line of a part, control characters made visible."""
@@ -62,6 +72,11 @@ class Console:
             self._write(json.dumps({"time": _now(), "part": name, "line": text}))
             return
         self._write(f"{self._paint(name, f'{name:<{_WIDTH}} |')} {text}")
+
+    def child_line(self, name: str, text: str) -> None:
+        """Write a child's line if people want to see it now: no routine, nothing empty."""
+        if self._all or (self.children_shown and text.strip() and not _ROUTINE.match(text)):
+            self.line(name, text)
 
     def say(self, text: str) -> None:
         """Write one line of the supervisor's own."""

@@ -57,7 +57,6 @@ class Command:
         patience: Seconds it gets to do so.
         pass_fds: Descriptors it inherits.
         death_signal: What it receives when its supervisor was killed.
-        shown: Whether its lines appear on the console even during the start.
     """
 
     name: str
@@ -68,7 +67,6 @@ class Command:
     patience: float = 10
     pass_fds: tuple[int, ...] = ()
     death_signal: signal.Signals = signal.SIGTERM
-    shown: bool = False
 
 
 class Child:
@@ -149,8 +147,7 @@ class Child:
                 self._log.write(line)
                 text = line.decode("utf-8", errors="replace").rstrip("\r\n")
                 self._last.append(text)
-                if self._command.shown or self._console.children_shown:
-                    self._console.line(self.name, text)
+                self._console.child_line(self.name, text)
         self._log.close()
 
 

@@ -52,6 +52,7 @@ class UpOptions:
         workers: Batches that run at the same time.
         demo: Load the demonstration once ready.
         log_format: ``text`` or ``json``.
+        verbose: Show every line of every part; the logs have them in any case.
     """
 
     host: str = "127.0.0.1"
@@ -60,6 +61,7 @@ class UpOptions:
     workers: int = 2
     demo: bool = False
     log_format: str = "text"
+    verbose: bool = False
 
 
 def run(options: UpOptions, console: Console | None = None) -> int:
@@ -77,7 +79,7 @@ def run(options: UpOptions, console: Console | None = None) -> int:
     Raises:
         QualityHubError: It could not start, or a part ended by itself; everything was stopped.
     """
-    console = console or Console(options.log_format)
+    console = console or Console(options.log_format, verbose=options.verbose)
     # A wrong setting would stop every child; it stops the start here, at once and once.
     importlib.import_module("qualityhub.settings")
     began = time.monotonic()

@@ -75,6 +75,21 @@ def test_lines_of_a_start_are_kept_for_the_log(start, stream, console, tmp_path)
     assert (tmp_path / "web.log").read_text() == "noise\n"
 
 
+def test_routine_and_empty_lines_are_kept_for_the_log(start, stream, tmp_path):
+    lines = ["2026-11-30T03:51:55.539Z INFO celery.beat - tick", "", "Traceback:", "  at work"]
+    lines += ["2026-11-30T03:51:55.539Z WARNING qualityhub.platform - slow"]
+    start("web", f"print({chr(10).join(lines)!r})").wait()
+    assert stream.getvalue().splitlines() == [f"web      | {line}" for line in lines[2:]]
+    assert (tmp_path / "web.log").read_text().splitlines() == lines
+
+
+def test_a_verbose_console_shows_every_line(tmp_path):
+    stream = io.StringIO()
+    console = Console("text", stream, verbose=True)
+    console.child_line("web", "2026-11-30T03:51:55.539Z INFO celery.beat - tick")
+    assert "tick" in stream.getvalue()
+
+
 def test_control_characters_of_a_child_do_not_reach_the_terminal(start, stream):
     start("web", r"print('\x1b]0;title\x07\x1b[2J\rdone')").wait()
     assert "\x1b" not in stream.getvalue()
