@@ -45,9 +45,10 @@ def plan_text(document: Mapping[str, Any]) -> str:
             f"  first round: {plan['asks']:,} observations in {plan['trials']:,} trials{cached}",
         ]
         for code, asks in plan["by_rule"].items():
-            count = f"{asks:,} observations" if asks else "reads files"
-            title = CATALOGUE[code].title if code in CATALOGUE else ""
-            lines.append(f"  {printable(code)}  {count:>22}  {title}")
+            rule = CATALOGUE.get(code)
+            static = rule is not None and rule.cost == "static"
+            count = f"{asks:,} observations" if asks else "reads files" if static else "nothing"
+            lines.append(f"  {printable(code)}  {count:>22}  {rule.title if rule else ''}".rstrip())
         lines.append("  Later rounds depend on what the first one shows; rules share observations.")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
