@@ -36,13 +36,16 @@ def ready(console: Console, url: str, sign_in: str, home: Path, seconds: float) 
     )
 
 
-def demo(console: Console, sign_in: str, gate: str, status: int, seconds: float) -> str:
+def demo(
+    console: Console, *, sign_in: str, url: str, gate: str, status: int, seconds: float
+) -> str:
     """Return the block that ends the demonstration's loading.
 
     Args:
         console: Decides about colours.
         sign_in: One-time link that was not shown before.
-        gate: Address of the gate's report; empty where there is none.
+        url: Where the hub answers.
+        gate: Public id of the gate; empty where there is none.
         status: Exit status of the loader.
         seconds: How long it took.
     """
@@ -53,13 +56,14 @@ def demo(console: Console, sign_in: str, gate: str, status: int, seconds: float)
             tuple(rows),
             "What went wrong is in the lines above; the hub itself runs on.",
         )
+    rows += [("Domains", f"{url}/"), ("Inspections", f"{url}/inspections/")]
     if gate:
-        rows.append(("Then the gate", gate))
+        rows.append(("Gate", f"{url}/gates/{gate}/"))
     return _block(
         console.bold(f"The demonstration is loaded ({seconds:.0f} s)"),
         tuple(rows),
-        "See which environments were admitted or rejected and why, and the gate that\n"
-        "blocks a checkpoint. Stop with Ctrl-C.",
+        "See which environments were admitted or rejected and why, with evidence, and the\n"
+        "gate that keeps a checkpoint back. Stop with Ctrl-C.",
     )
 
 

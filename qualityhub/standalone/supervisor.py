@@ -259,14 +259,18 @@ class _Up:
             status = child.wait()
         finally:
             child.stop()
+        seconds = time.monotonic() - began
         gate = _gate_of(child.last_lines(1)) if status == 0 else ""
-        link = f"{self.instance.state.url}/gates/{gate}/" if gate else ""
+        url, sign_in = self.instance.state.url, self.links[-1]
         self.console.event(
             "demo",
-            banner.demo(self.console, self.links[-1], link, status, time.monotonic() - began),
-            sign_in=self.links[-1],
-            gate=link,
+            banner.demo(
+                self.console, sign_in=sign_in, url=url, gate=gate, status=status, seconds=seconds
+            ),
+            sign_in=sign_in,
+            gate=gate,
             status=status,
+            seconds=round(seconds, 1),
         )
 
     def _add(self, command: Command) -> None:
