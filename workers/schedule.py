@@ -24,6 +24,16 @@ def schedule() -> dict[str, dict[str, Any]]:
             "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=30),
             "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
         },
+        "send gates again whose tickets were lost": {
+            "task": "gate.sweep",
+            "schedule": 60.0,
+            "options": {"queue": HOUSEKEEPING, "expires": 60},
+        },
+        "prove that stored sums are what their rows add up to": {
+            "task": "gate.verify_rollups",
+            "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=10),
+            "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
+        },
         "forget what has expired": {
             "task": "housekeeping.expire",
             "schedule": crontab(minute=17),

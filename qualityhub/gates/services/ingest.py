@@ -37,7 +37,8 @@ SHOWN_CONFLICTS = 20
 KEY_BYTES = 2000
 VALIDITY: dict[str, int] = {label: int(value) for value, label in Validity.choices}
 
-_CONTENT = msgspec.msgpack.Encoder(order="deterministic")
+NULL = "\\N"
+
 _ATTRIBUTES = msgspec.json.Encoder(order="deterministic")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
@@ -320,17 +321,10 @@ class _Intake:
             if digest != first_digest:
                 self._conflict(row, line, "task_digest")
                 continue
-            reward, passed = row.value, row.solved
-            # As text: its numbers may be larger than what is packed below can hold.
-            attributes = _ATTRIBUTES.encode(row.attributes) if row.attributes else None
-            trace = row.trace_ref or None
-            packed = _CONTENT.encode(
-                (
-                    reward, passed, row.validity, row.latency_ms, row.input_tokens,
-                    row.output_tokens, row.cost, row.turns, row.context_tokens, trace, attributes,
-                )
-            )  # fmt: skip
-            content = int.from_bytes(blake2b(packed, digest_size=8).digest(), "big", signed=True)
+            tail = _tail(row)
+            content = int.from_bytes(
+                blake2b(tail.encode(), digest_size=8).digest(), "big", signed=True
+            )
             key = (local << 32) | row.attempt
             before = seen.get(key)
             if before is not None:
@@ -340,13 +334,7 @@ class _Intake:
                     self._conflict(row, line, "content")
                 continue
             seen[key] = content
-            out.append(
-                f"{local}\t{row.attempt}\t{line}\t{content}\t{VALIDITY[row.validity]}"
-                f"\t{'t' if passed else 'f'}\t{reward!r}\t{_number(row.latency_ms)}"
-                f"\t{_number(row.input_tokens)}\t{_number(row.output_tokens)}"
-                f"\t{_number(row.cost)}\t{_number(row.turns)}\t{_number(row.context_tokens)}"
-                f"\t{trace.translate(_ESCAPES) if trace else NULL}\t{_escaped(attributes)}\n"
-            )
+            out.append(f"{local}\t{row.attempt}\t{line}\t{content}{tail}")
         return "".join(out)
 
     def create_domains(self) -> None:
@@ -365,7 +353,8 @@ class _Intake:
     def task_lines(self) -> str:
         """Return the COPY text of the request's tasks."""
         return "".join(
-            f"{local}\t{self._domains[domain]}\t{task.translate(_ESCAPES)}\t{digest.translate(_ESCAPES)}\n"
+            f"{local}\t{self._domains[domain]}\t{task.translate(_ESCAPES)}"
+            f"\t{digest.translate(_ESCAPES)}\n"
             for local, (domain, task, digest) in enumerate(self._keys)
         )
 
@@ -423,16 +412,27 @@ class _Intake:
             self.result.conflicts.append(Conflict(domain, row.task, row.attempt, line, reason))
 
 
-NULL = "\\N"
+def _tail(row: RolloutRow) -> str:
+    """Return a row's content as COPY text: equal text is equal content, however it was written.
 
-
-def _number(value: float | None) -> str:
-    return NULL if value is None else repr(value)
-
-
-def _escaped(text: bytes | None) -> str:
-    # JSON text has no raw control characters; only its own backslashes need another.
-    return NULL if text is None else text.decode().replace("\\", "\\\\")
+    Written out column by column: this runs for every row that arrives.
+    """
+    latency, cost, turns = row.latency_ms, row.cost, row.turns
+    read, written, context = row.input_tokens, row.output_tokens, row.context_tokens
+    trace = row.trace_ref or NULL
+    if trace is not NULL and not (trace.isascii() and trace.isprintable() and "\\" not in trace):
+        trace = trace.translate(_ESCAPES)
+    attributes = NULL
+    if row.attributes:
+        # JSON text has no raw control characters; only its own backslashes need another.
+        attributes = _ATTRIBUTES.encode(row.attributes).decode().replace("\\", "\\\\")
+    return (
+        f"\t{VALIDITY[row.validity]}\t{'t' if row.solved else 'f'}\t{row.value}"
+        f"\t{NULL if latency is None else latency}\t{NULL if read is None else read}"
+        f"\t{NULL if written is None else written}\t{NULL if cost is None else cost}"
+        f"\t{NULL if turns is None else turns}\t{NULL if context is None else context}"
+        f"\t{trace}\t{attributes}\n"
+    )
 
 
 def rows_from(blocks: Iterable[bytes]) -> Callable[[int], bytes]:

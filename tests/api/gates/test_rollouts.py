@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 
 import pytest
@@ -35,6 +36,26 @@ def test_gzip_of_several_members_is_read_whole(owner_api, run, send, lines):
     body = gzip.compress(lines(ROWS[:2])) + gzip.compress(b"") + gzip.compress(lines(ROWS[2:]))
     answer = send(owner_api, run, body, HTTP_CONTENT_ENCODING="gzip")
     assert answer.json()["inserted"] == 5
+
+
+def test_a_body_of_unknown_length_is_read_whole(owner_api, run, send, lines):
+    """Chunked transfer: no Content-Length, and a server that marks the end itself."""
+    answer = send(
+        owner_api,
+        run,
+        b"",
+        CONTENT_LENGTH="",
+        **{"wsgi.input": io.BytesIO(lines(ROWS)), "wsgi.input_terminated": True},
+    )
+    assert answer.json()["inserted"] == 5
+
+
+def test_a_body_shorter_than_announced_stores_nothing(owner_api, run, send, lines):
+    body = lines(ROWS)
+    announced = {"CONTENT_LENGTH": str(len(body) + 50), "wsgi.input": io.BytesIO(body)}
+    answer = send(owner_api, run, body, **announced)
+    assert (answer.status_code, answer.json()["code"]) == (422, "results.cut_off")
+    assert stored() == 0
 
 
 def test_the_last_line_may_lack_its_newline(owner_api, run, send, lines):
