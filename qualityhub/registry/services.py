@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils.text import slugify
 
 from qualityhub.engine.errors import ConflictError, InvalidInputError, LimitExceededError
@@ -273,20 +274,18 @@ def _store(
 def _store_tasks(version: EnvironmentVersion, parsed: engine.Environment) -> None:
     rules = TaskRoleRule.objects.filter(environment_id=version.environment_id)
     roles = dict(rules.values_list("task_id", "role"))
-    Task.objects.bulk_create(
-        (
-            Task(
-                version=version,
-                task_id=storable(task.id),
-                position=position,
-                digest=task.digest,
-                layers=dict(task.layers),
-                role=roles.get(storable(task.id), TaskRole.TRAIN),
-            )
-            for position, task in enumerate(parsed.tasks)
-        ),
-        batch_size=2000,
-    )
+    # COPY: 20,000 tasks by INSERT take as long as reading them did, several seconds.
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(
+            "COPY registry_task (version_id, task_id, position, digest, layers, role) FROM STDIN"
+        ) as copy,
+    ):
+        for position, task in enumerate(parsed.tasks):
+            task_id = storable(task.id)
+            role = roles.get(task_id, TaskRole.TRAIN)
+            layers = json.dumps(dict(task.layers))
+            copy.write_row((version.pk, task_id, position, task.digest, layers, str(role)))
 
 
 def _find(environment: Environment, digest: str) -> EnvironmentVersion | None:
