@@ -85,7 +85,7 @@ class MeSerializer(serializers.Serializer[Any]):
     teams = MembershipSerializer(many=True)
 
 
-class ProgressSerializer(serializers.Serializer[Any]):
+class JobProgressSerializer(serializers.Serializer[Any]):
     """How far a job is."""
 
     done = serializers.IntegerField()
@@ -107,7 +107,7 @@ class JobSerializer(serializers.Serializer[Any]):
     kind = serializers.CharField()
     status = serializers.ChoiceField(JobStatus.choices)
     object = serializers.CharField(allow_null=True, help_text="Public id of its subject.")
-    progress = ProgressSerializer()
+    progress = JobProgressSerializer()
     result = serializers.JSONField(allow_null=True)
     error = JobErrorSerializer(allow_null=True)
     attempt = serializers.IntegerField()
