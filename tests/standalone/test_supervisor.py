@@ -172,13 +172,15 @@ def test_a_dead_part_stops_all_and_is_named_with_its_last_lines(world, name):
         pids.update({part: pid for part, (pid, _) in read_state(world.home).children.items()})
         os.kill(pids[name], signal.SIGKILL)
 
-    when(lambda: phase(world) == "ready", kill)
+    said = "web is up" if name == "web" else "working"
+    log = world.home.logs / f"{name}.log"
+    when(lambda: phase(world) == "ready" and said in log.read_text(), kill)
     with pytest.raises(MachineryError) as caught:
         world.run()
     assert caught.value.code == "up.part_ended"
     assert f"{name} was killed by SIGKILL" in caught.value.message
     assert f"{name}.log" in caught.value.hint
-    assert ("web is up" if name == "web" else "working") in world.said().split("last lines of")[1]
+    assert said in world.said().split("last lines of")[1]
     assert sorted(pids) == ["beat", "web", "worker"]
     assert not any(is_running(pid) for pid in pids.values())
     assert read_state(world.home) is None
