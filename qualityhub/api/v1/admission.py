@@ -14,7 +14,11 @@ from rest_framework.response import Response
 from qualityhub.accounts.access import access_team
 from qualityhub.accounts.choices import Role, Scope
 from qualityhub.api.base import Endpoint, query_parameters, read_body, read_query
-from qualityhub.api.v1.inspection_schemas import CheckInput, CheckSerializer, PolicySerializer
+from qualityhub.api.v1.inspection_schemas import (
+    CheckInput,
+    CheckSerializer,
+    AdmissionPolicySerializer,
+)
 from qualityhub.engine.errors import InvalidInputError
 from qualityhub.inspections.admission import admission_check
 from qualityhub.inspections.manifests import manifest_file, manifest_state
@@ -126,7 +130,7 @@ class DomainPolicy(Endpoint):
     @extend_schema(
         operation_id="domains_admission_policy_get",
         summary="Get the admission policy of a domain",
-        responses=PolicySerializer,
+        responses=AdmissionPolicySerializer,
         tags=["admission"],
     )
     def get(self, request: Request, ref: str) -> Response:
@@ -142,7 +146,7 @@ class DomainPolicy(Endpoint):
             "judged again by it, from stored results where they suffice."
         ),
         request=OpenApiTypes.OBJECT,
-        responses=PolicySerializer,
+        responses=AdmissionPolicySerializer,
         tags=["admission"],
     )
     def put(self, request: Request, ref: str) -> Response:
@@ -175,7 +179,7 @@ def _policy(domain: Domain) -> dict[str, Any]:
         "created_by": row.created_by if row else None,
         "created_at": row.created_at if row else None,
     }
-    return dict(PolicySerializer(document).data)
+    return dict(AdmissionPolicySerializer(document).data)
 
 
 def _has(request: Request, state: Manifest) -> bool:

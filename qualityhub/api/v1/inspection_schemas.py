@@ -168,7 +168,7 @@ class WaiverInput(StrictSerializer):
     until = serializers.DateField(help_text="Last day on which it holds; at most a year ahead.")
 
 
-class PolicySerializer(serializers.Serializer[Any]):
+class AdmissionPolicySerializer(serializers.Serializer[Any]):
     """A domain's admission policy."""
 
     domain = serializers.CharField()
