@@ -15,9 +15,9 @@ from qualityhub.accounts.access import access_team
 from qualityhub.accounts.choices import Role, Scope
 from qualityhub.api.base import Endpoint, query_parameters, read_body, read_query
 from qualityhub.api.v1.inspection_schemas import (
+    AdmissionPolicySerializer,
     CheckInput,
     CheckSerializer,
-    AdmissionPolicySerializer,
 )
 from qualityhub.engine.errors import InvalidInputError
 from qualityhub.inspections.admission import admission_check

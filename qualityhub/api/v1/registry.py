@@ -11,7 +11,7 @@ from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.parsers import JSONParser, MultiPartParser
+from rest_framework.parsers import MultiPartParser
 from rest_framework.response import Response
 
 from qualityhub.accounts.access import access_team
@@ -35,6 +35,7 @@ from qualityhub.engine.errors import (
 from qualityhub.inspections.choices import Trigger
 from qualityhub.inspections.services import inspection_start
 from qualityhub.platform.blobs import blob_store
+from qualityhub.platform.parsers import StrictJSONParser
 from qualityhub.registry import selectors, services
 from qualityhub.registry.access import access_domain, access_environment, access_version
 from qualityhub.registry.choices import Admission, SourceKind, TaskRole
@@ -349,7 +350,7 @@ class Versions(Endpoint):
     """``environments/{id}/versions``."""
 
     scopes: ClassVar = {"GET": READ, "POST": WRITE}
-    parser_classes = (JSONParser, MultiPartParser)
+    parser_classes = (StrictJSONParser, MultiPartParser)
 
     @extend_schema(
         operation_id="versions_list",
