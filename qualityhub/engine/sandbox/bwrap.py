@@ -299,7 +299,16 @@ class BwrapSandbox:
         notes = []
         remedies = []
         limits = dict.fromkeys(
-            ("wall_s", "cpu_s", "disk_bytes", "files", "open_files", "output_bytes"), "hard"
+            (
+                "wall_s",
+                "cpu_s",
+                "disk_bytes",
+                "files",
+                "open_files",
+                "output_bytes",
+                "system_calls",
+            ),
+            "hard",
         )
         for name, controller in (("memory_bytes", "memory"), ("pids", "pids")):
             limits[name] = "hard" if controller in limited else "soft"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shlex
+import os
 import tarfile
 import tempfile
 import threading
@@ -20,9 +20,10 @@ from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.utils.socket import STDOUT, frames_iter
 
 from qualityhub.engine.errors import MachineryError, SandboxUnavailableError
-from qualityhub.engine.sandbox import store
+from qualityhub.engine.sandbox import seccomp, store
 from qualityhub.engine.sandbox.engine import connect, engine_address
 from qualityhub.engine.sandbox.interpreters import Interpreter, default_interpreter
 from qualityhub.engine.sandbox.port import Capability, Command, Completed, Mount
@@ -43,6 +44,8 @@ _REMEDY = "start Docker or Podman's service, or set DOCKER_HOST"
 _SAMPLE_S = 0.5
 _GRACE_S = 10
 _STDIN = "/.qh-stdin"
+_START = "/.qh-start"
+_LINK = 1 << 27
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class ContainerSandbox:
         self._capability: Capability | None = None
         self._interpreter: Interpreter | None = None
         self._safe_root = False
+        self._profile: tuple[str, ...] = ()
 
     def capability(self) -> Capability:
         """Say whether an engine answers and has the image; the first call asks it."""
@@ -172,9 +176,12 @@ class ContainerSandbox:
             )
         hard = ("wall_s", "cpu_s", "memory_bytes", "pids", "open_files", "output_bytes")
         limits = dict.fromkeys(hard, "hard")
-        limits |= {"disk_bytes": "soft", "files": "none"}
+        limits |= {"disk_bytes": "soft", "files": "none", "system_calls": "hard"}
         notes = ["disk use is sampled and the number of files is not limited"]
         remedies = []
+        if not self._takes_profile():
+            limits["system_calls"] = "none"
+            notes.append("the engine refuses our system call filter and applies its own")
         if not self._safe_root:
             notes.append("the engine's root is the host's, so commands run as an unprivileged user")
             remedies.append("run the engine rootless or with remapped user ids")
@@ -187,22 +194,31 @@ class ContainerSandbox:
             ownership=self._safe_root,
         )
 
+    def _takes_profile(self) -> bool:
+        """Whether the engine accepts our system call filter with a container's settings."""
+        self._profile = (f"seccomp={seccomp.profile()}",)
+        with contextlib.suppress(MachineryError):
+            seen = self.run(Command(argv=("true",), env={"PATH": "/usr/bin:/bin"}))
+            if seen.exit_code == 0:
+                return True
+        self._profile = ()
+        return False
+
     def _run(self, client: docker.DockerClient, command: Command, folder: Path) -> Completed:
         uid = 0 if self._safe_root else _UNPRIVILEGED
-        stdin = folder / "stdin"
-        stdin.write_bytes(command.stdin)
         folder.chmod(0o755)
-        stdin.chmod(0o644)
+        for name, content in (("stdin", command.stdin), ("start", _shim(command))):
+            (folder / name).write_bytes(content)
+            (folder / name).chmod(0o644)
         container = client.api.create_container(
             self._image_of(command),
-            command=_shim(command),
-            environment=dict(command.env),
+            command=[_START],
             entrypoint=["/bin/sh"],
             hostname=command.hostname,
             user=f"{uid}:{uid}",
             working_dir="/",
             network_disabled=not command.network,
-            host_config=self._host_config(client, command, stdin),
+            host_config=self._host_config(client, command, folder),
         )
         try:
             self._lay_out(client, container["Id"], command, uid)
@@ -224,10 +240,10 @@ class ContainerSandbox:
         return str(facts["image"])
 
     def _host_config(
-        self, client: docker.DockerClient, command: Command, stdin: Path
+        self, client: docker.DockerClient, command: Command, folder: Path
     ) -> dict[str, Any]:
         limits = command.limits
-        binds = [f"{stdin}:{_STDIN}:ro"]
+        binds = [f"{folder}/stdin:{_STDIN}:ro", f"{folder}/start:{_START}:ro"]
         binds += [
             f"{mount.source.resolve()}:{mount.target}:ro"
             for mount in command.mounts
@@ -239,10 +255,10 @@ class ContainerSandbox:
             network_mode=None if command.network else "none",
             mem_limit=memory,
             memswap_limit=memory,
-            pids_limit=limits.pids + 1,
+            pids_limit=limits.pids + 2,
             cap_drop=["ALL"],
             cap_add=_CAPABILITIES if self._safe_root else None,
-            security_opt=["no-new-privileges"],
+            security_opt=["no-new-privileges", *self._profile],
             shm_size=limits.disk_bytes,
             log_config=docker.types.LogConfig(type="none"),
             init=False,
@@ -252,6 +268,8 @@ class ContainerSandbox:
         self, client: docker.DockerClient, container: str, command: Command, uid: int
     ) -> None:
         """Put writable folders into the container's own layer, which outlives its processes."""
+        if all(mount.mode == "ro" for mount in command.mounts):
+            return
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as out:
             for mount in sorted(command.mounts, key=lambda item: item.target.count("/")):
@@ -262,8 +280,10 @@ class ContainerSandbox:
 
     def _watch(self, client: docker.DockerClient, container: str, command: Command) -> Completed:
         output = _Output(command.limits.output_bytes)
-        pieces = client.api.attach(container, stdout=True, stderr=True, stream=True, demux=True)
-        reader = threading.Thread(target=_read, args=(pieces, output), daemon=True)
+        attached = client.api.attach_socket(
+            container, params={"stdout": 1, "stderr": 1, "stream": 1}
+        )
+        reader = threading.Thread(target=_read, args=(attached, output), daemon=True)
         client.api.start(container)
         started = time.monotonic()
         reader.start()
@@ -284,11 +304,11 @@ class ContainerSandbox:
                 break
         with contextlib.suppress(APIError):
             client.api.kill(container)
-        client.api.wait(container, timeout=_GRACE_S)
+        code = int(client.api.wait(container, timeout=_GRACE_S)["StatusCode"])
         wall_s = time.monotonic() - started
         reader.join(_GRACE_S)
+        _close(attached)
         state = client.api.inspect_container(container)["State"]
-        code = int(state["ExitCode"])
         killed = timed_out or full or 128 < code <= 192
         if command.keep is not None and code == 0 and not killed:
             self._keep(client, container, command, command.keep)
@@ -296,7 +316,9 @@ class ContainerSandbox:
             exit_code=None if killed else code,
             signal=(9 if timed_out or full else code - 128) if killed else None,
             timed_out=timed_out,
-            out_of_memory=bool(state.get("OOMKilled")),
+            # Not every engine says it; a kill that was not ours has hardly another cause.
+            out_of_memory=bool(state.get("OOMKilled"))
+            or (code == 137 and not timed_out and not full),
             stdout=bytes(output.kept[0]),
             stderr=bytes(output.kept[1]),
             dropped_bytes=output.dropped,
@@ -317,17 +339,33 @@ class ContainerSandbox:
             unpack_stream(file, target, -1, strip=PurePosixPath(command.keep_from).name)
 
 
-def _shim(command: Command) -> list[str]:
-    """Return what sets the limits and the mask that the API does not have, then becomes argv."""
+def _shim(command: Command) -> bytes:
+    """Return the script that sets what the API cannot and runs the command.
+
+    A file, because arguments that are no text cannot travel in the API's JSON; and ``env -i``,
+    because images set variables of their own.
+    """
     limits = command.limits
+    variables = [os.fsencode(f"{name}={value}") for name, value in command.env.items()]
+    words = [b"env", b"-i", *variables, *(os.fsencode(word) for word in command.argv)]
+    path = command.env.get("PATH", "/usr/local/bin:/usr/bin:/bin")
     lines = [
-        f"umask {command.umask:03o}",
-        f"ulimit -c 0 2>/dev/null; ulimit -t {limits.cpu_s}; ulimit -n {limits.open_files}",
-        f"ulimit -f {max(1, limits.disk_bytes // 512)}",
-        f"cd {shlex.quote(command.cwd)} || exit 126",
-        f'exec "$@" <{_STDIN}',
+        b"umask %03o" % command.umask,
+        b"ulimit -c 0 2>/dev/null; ulimit -t %d; ulimit -n %d" % (limits.cpu_s, limits.open_files),
+        b"ulimit -f %d" % max(1, limits.disk_bytes // 512),
+        b"cd " + _quoted(os.fsencode(command.cwd)) + b" || exit 126",
+        b"PATH=" + _quoted(os.fsencode(path)) + b"; export PATH",
+        # Not by exec: a first process ignores signals that an ordinary one dies of. What the shell
+        # itself would say about such a death goes nowhere.
+        b"exec 3>&2 2>/dev/null",
+        b" ".join(_quoted(word) for word in words) + b" <" + _STDIN.encode() + b" 2>&3 3>&-",
+        b"exit $?",
     ]
-    return ["-c", "; ".join(lines), "sh", *command.argv]
+    return b"\n".join(lines) + b"\n"
+
+
+def _quoted(word: bytes) -> bytes:
+    return b"'" + word.replace(b"'", b"'\\''") + b"'"
 
 
 def _add(out: tarfile.TarFile, mount: Mount, uid: int) -> None:
@@ -348,11 +386,18 @@ def _add(out: tarfile.TarFile, mount: Mount, uid: int) -> None:
         out.add(mount.source, arcname=target, filter=own)
 
 
-def _read(pieces: Any, output: _Output) -> None:
+def _read(attached: Any, output: _Output) -> None:
     with contextlib.suppress(DockerException, OSError, ValueError):
-        for stdout, stderr in pieces:
-            output.take(0, stdout or b"")
-            output.take(1, stderr or b"")
+        for stream, piece in frames_iter(attached, tty=False):
+            output.take(0 if stream == STDOUT else 1, piece)
+
+
+def _close(attached: Any) -> None:
+    # The library ties the answer that owns the connection to its socket.
+    for part in (getattr(attached, "_response", None), attached):
+        if part is not None:
+            with contextlib.suppress(OSError, ValueError):
+                part.close()
 
 
 def _sample(client: docker.DockerClient, container: str, peak: list[Any]) -> None:
@@ -377,7 +422,9 @@ def _collected(
         if not _has_plain_parents(client, container, path):
             continue
         with contextlib.suppress(NotFound, APIError):
-            pieces, _ = client.api.get_archive(container, path)
+            pieces, seen = client.api.get_archive(container, path)
+            if int(seen.get("mode") or 0) & _LINK:
+                continue
             with tempfile.TemporaryFile() as file:
                 for piece in pieces:
                     file.write(piece)
@@ -403,6 +450,6 @@ def _has_plain_parents(client: docker.DockerClient, container: str, path: str) -
             _, seen = client.api.get_archive(container, str(parent))
         except (NotFound, APIError):
             return False
-        if seen.get("linkTarget"):
+        if int(seen.get("mode") or 0) & _LINK:
             return False
     return True

@@ -12,6 +12,7 @@ falls back to ``clone``, whose flags are inspected.
 from __future__ import annotations
 
 import errno
+import json
 import platform
 import struct
 
@@ -146,6 +147,38 @@ def program(machine: str = "") -> bytes:
             "use --sandbox container, or a host with x86_64 or aarch64",
         )
     return b"".join(struct.pack("=HBBI", *line) for line in _instructions(machine))
+
+
+def profile() -> str:
+    """Return the same rules as the JSON profile that container engines read."""
+    machine = "x86_64"  # names are the same everywhere; engines skip those a processor lacks
+    refused = sorted({**_REFUSED_EVERYWHERE, **_REFUSED[machine]})
+    rules: list[dict[str, object]] = [
+        {"names": refused, "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM},
+        {
+            "names": sorted(_MISSING_EVERYWHERE),
+            "action": "SCMP_ACT_ERRNO",
+            "errnoRet": errno.ENOSYS,
+        },
+    ]
+    for bit in (1 << number for number in range(32) if _NEW_NAMESPACES >> number & 1):
+        names = ["unshare"] if bit == 0x80 else ["clone", "unshare"]
+        rules.append(_ruled(names, 0, "SCMP_CMP_MASKED_EQ", bit, bit))
+    rules += [_ruled(["socket"], 0, "SCMP_CMP_EQ", family) for family in (_AF_ALG, _AF_VSOCK)]
+    rules += [_ruled(["ioctl"], 1, "SCMP_CMP_EQ", code) for code in (_TIOCSTI, _TIOCLINUX)]
+    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules})
+
+
+def _ruled(
+    names: list[str], index: int, how: str, value: int, second: int = 0
+) -> dict[str, object]:
+    argument = {"index": index, "value": value, "valueTwo": second, "op": how}
+    return {
+        "names": names,
+        "action": "SCMP_ACT_ERRNO",
+        "errnoRet": errno.EPERM,
+        "args": [argument],
+    }
 
 
 def _instructions(machine: str) -> list[tuple[int, int, int, int]]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qualityhub.engine.sandbox.bwrap import BwrapSandbox
+from qualityhub.engine.sandbox.container import ContainerSandbox
 
 
 @pytest.fixture(scope="session")
@@ -16,5 +17,15 @@ def bwrap(home):
     seen = sandbox.capability()
     if not seen.usable:
         pytest.skip(f"bubblewrap: {seen.reason}")
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="session")
+def container(home):
+    sandbox = ContainerSandbox(home)
+    seen = sandbox.capability()
+    if not seen.usable:
+        pytest.skip(f"container: {seen.reason}")
     yield sandbox
     sandbox.close()
