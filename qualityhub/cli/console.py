@@ -55,6 +55,12 @@ def say(text: str) -> None:
     click.echo(text, err=True, color=use_color(sys.stderr))
 
 
+def note(text: str) -> None:
+    """Write a line about how the work goes on, to people only."""
+    if sys.stderr.isatty():
+        say(text)
+
+
 def say_error(error: QualityHubError) -> None:
     """Write an error and its way out to stderr, with foreign text made printable."""
     color = use_color(sys.stderr)

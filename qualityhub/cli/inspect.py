@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from qualityhub.engine.inspect import InspectOptions
+    from qualityhub.engine.reports.sarif import Place
 
 UNREADABLE = "FMT001"
 
@@ -243,9 +244,9 @@ def _rendered(
             from qualityhub.engine.reports.sarif import inspection_sarif
             from qualityhub.engine.rules.catalogue import CATALOGUE
 
-            roots = {name: _folder(source) for name, source in outcome.sources.items()}
+            places = {name: _place(source) for name, source in outcome.sources.items()}
             return inspection_sarif(
-                outcome.documents, catalogue=CATALOGUE, known=known, roots=roots
+                outcome.documents, catalogue=CATALOGUE, known=known, places=places
             )
         case "junit":
             from qualityhub.engine.reports.junit import inspection_junit
@@ -269,16 +270,21 @@ def _rendered(
     )
 
 
-def _folder(source: str) -> str:
-    """Return the source's folder relative to where we stand, or nothing where it lies elsewhere."""
+def _place(source: str) -> Place:
+    """Return where a source lies relative to the current folder, as far as it does."""
     from qualityhub.cli.changed import files_of
+    from qualityhub.engine.reports.sarif import Place
 
     path = files_of(source)
     if path is None:
-        return ""
+        return Place()
     folder = (path if path.is_dir() else path.parent).resolve()
     here = Path.cwd().resolve()
-    return folder.relative_to(here).as_posix() if folder.is_relative_to(here) else ""
+    if not folder.is_relative_to(here):
+        return Place()
+    file = path if path.is_file() else Path(source.rpartition(":")[0])
+    entry = file.name if file.is_file() else ""
+    return Place(folder.relative_to(here).as_posix(), entry)
 
 
 def _plan(sources: list[str], given: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qualityhub.cli.console import FAILED, MACHINERY, OK, deliver, say, use_color, width
+from qualityhub.cli.console import FAILED, MACHINERY, OK, deliver, note, say, use_color, width
 from qualityhub.cli.options import (
     DURATION,
     format_option,
@@ -99,7 +99,7 @@ def push(ctx: click.Context, /, source: str, **given: Any) -> None:
         if given["create_domain"]:
             _ensure_domain(hub, given["domain"])
         version = _upload(hub, source, given)
-        say(f"version {version['id']} of {printable(version.get('name', ''), 80)} is at the hub")
+        note(f"version {version['id']} of {printable(version.get('name', ''), 80)} is at the hub")
         trigger = "ci" if os.environ.get("CI") else "manual"
         job = hub.version_inspect(version["id"], effort=given["effort"] or "", trigger=trigger)
         if not given["until_done"]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qualityhub.cli.console import FAILED, OK, deliver, say, use_color, width
+from qualityhub.cli.console import FAILED, OK, deliver, note, use_color, width
 from qualityhub.cli.options import (
     INPUT_FILE,
     format_option,
@@ -267,7 +267,7 @@ def _run_again(
     context = Context(environment, {"": World("ready")}, options.policy, seen.get)
     pending = list(dict.fromkeys(asks))
     for _ in range(MAX_ROUNDS):
-        say(f"running {len(pending)} trials again in the sandbox")
+        note(f"running {len(pending)} trials again in the sandbox")
         seen.update(run_asks(source, pending, options))
         pending = [ask for ask in dict.fromkeys(rule.asks(context, task)) if ask not in seen]
         if not pending:

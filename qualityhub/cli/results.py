@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qualityhub.cli.console import FAILED, OK, deliver, say
+from qualityhub.cli.console import FAILED, OK, deliver, note
 from qualityhub.cli.options import (
     INPUT_FILE,
     format_option,
@@ -63,7 +62,7 @@ def push_results(ctx: click.Context, /, run: str, files: tuple[Path, ...], **giv
     with connect(given["url"], given["token"]) as hub:
         if given["checkpoint"]:
             run = str(hub.eval_run_create(given["checkpoint"], run)["id"])
-            say(f"created the run {run}")
+            note(f"created the run {run}")
         total = hub.rollouts_push(run, files, create_domains=given["create_domains"], on_part=_show)
         sealed = bool(given["seal"]) and not total.conflicts
         if sealed:
@@ -73,8 +72,7 @@ def push_results(ctx: click.Context, /, run: str, files: tuple[Path, ...], **giv
 
 
 def _show(part: Part, so_far: Ingested) -> None:
-    if sys.stderr.isatty():
-        say(f"request {part.number}: {so_far.received:,} rows sent, {so_far.inserted:,} new")
+    note(f"request {part.number}: {so_far.received:,} rows sent, {so_far.inserted:,} new")
 
 
 def _deliver(run: str, total: Ingested, given: Mapping[str, Any], *, sealed: bool) -> None:

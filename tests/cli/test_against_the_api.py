@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import httpx
 import pytest
@@ -83,14 +84,40 @@ def test_an_upload_has_the_digest_that_the_files_have_here(hub, folder):
     assert version["digest"] == read_environment(str(folder)).digest
 
 
-def test_one_file_and_a_class_in_a_file_can_be_uploaded(hub, tmp_path):
+def test_one_file_can_be_uploaded_by_its_name(hub, tmp_path):
     hub.domain_create("Code", slug="code")
     environment = hub.environment_ensure("he", "code")
+    row = {
+        "task_id": "a/0",
+        "prompt": "def one():\n",
+        "entry_point": "one",
+        "canonical_solution": "    return 1\n",
+        "test": "def check(candidate):\n    assert candidate() == 1\n",
+    }
     rows = tmp_path / "he.jsonl"
-    rows.write_text(
-        '{"task_id": "a/0", "prompt": "def one():\\n", "entry_point": "one", "canonical_solution": "    return 1\\n", "test": "def check(candidate):\\n    assert candidate() == 1\\n"}\n'
+    rows.write_text(json.dumps(row) + "\n")
+    (tmp_path / "other.py").write_text("neighbour = True\n")
+    version = hub.version_upload(environment["id"], rows, entry="he.jsonl")
+    assert (version["adapter"], version["tasks"]) == ("humaneval", 1)
+
+
+def test_a_class_in_a_file_can_be_uploaded_with_its_neighbours(hub, tmp_path):
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "world.py").write_text(
+        "class World:\n    def reset(self, seed=None):\n        return 0, {}\n    def step(self, action):\n        return 0, 0.0, True, False, {}\n"
     )
-    assert hub.version_upload(environment["id"], rows, entry="he.jsonl")["adapter"] == "humaneval"
+    (tmp_path / "envs" / "helper.py").write_text("x = 1\n")
+    hub.domain_create("Control", slug="control")
+    environment = hub.environment_ensure("world", "control")
+    version = hub.version_upload(environment["id"], tmp_path / "envs", entry="world.py:World")
+    assert version["family"] == "episode"
+
+
+def test_a_reference_needs_no_files(hub):
+    hub.domain_create("Control", slug="control")
+    environment = hub.environment_ensure("cart", "control")
+    version = hub.version_reference(environment["id"], "gymnasium:CartPole-v1")
+    assert (version["source"], version["archive"]) == ("gymnasium:CartPole-v1", None)
 
 
 def test_an_inspection_starts_as_a_job_of_its_own(hub, folder):

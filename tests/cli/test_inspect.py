@@ -266,3 +266,24 @@ def test_the_plan_says_what_would_run_and_runs_nothing(call, monkeypatch):
     assert document["schema"] == "qualityhub.plans/1"
     assert document["plans"][0]["by_rule"] == {"VER001": 3, "FMT001": 0}
     assert call("inspect", "demo", "--plan", "--format", "sarif").code == 2
+
+
+def test_sarif_points_into_the_repository_from_where_it_is_run(  # noqa: PLR0917 - fixtures.
+    call, engine, make_report, make_finding, tmp_path, monkeypatch
+):
+    demo = tmp_path / "envs" / "demo"
+    demo.mkdir(parents=True)
+    (demo / "env.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    engine.answers["envs/demo"] = make_report(make_finding(location="scorer.py:3"))
+    engine.answers["envs/demo/env.py:Env"] = make_report(make_finding())
+    engine.answers["gymnasium:X"] = make_report(make_finding())
+
+    def physical(source):
+        log = call("inspect", source, "--format", "sarif").json
+        return log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+
+    assert physical("envs/demo")["artifactLocation"]["uri"] == "envs/demo/scorer.py"
+    assert physical("envs/demo")["region"] == {"startLine": 3}
+    assert physical("envs/demo/env.py:Env")["artifactLocation"]["uri"] == "envs/demo/env.py"
+    assert physical("gymnasium:X")["artifactLocation"]["uri"] == "."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -24,12 +25,26 @@ ROOT = "SRCROOT"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an environment lies in the repository.
+
+    Attributes:
+        folder: Relative to the repository's root; empty for the root itself.
+        entry: File within the folder that stands for the environment in findings that name no
+            file; empty where the folder itself is the environment.
+    """
+
+    folder: str = ""
+    entry: str = ""
+
+
 def inspection_sarif(
     documents: Sequence[Document],
     *,
     catalogue: Mapping[str, Rule],
     known: Mapping[str, frozenset[str]] | None = None,
-    roots: Mapping[str, str] | None = None,
+    places: Mapping[str, Place] | None = None,
 ) -> str:
     """Render reports as one SARIF log with a run per environment.
 
@@ -37,7 +52,7 @@ def inspection_sarif(
         documents: Reports in the order of their sources.
         catalogue: Rules by code: their pages become the help texts.
         known: Fingerprints that a baseline already had, by environment name: ``unchanged``.
-        roots: Folder of each environment relative to the repository, by environment name.
+        places: Where each environment lies in the repository, by environment name.
     """
     return dumps(
         {
@@ -50,7 +65,7 @@ def inspection_sarif(
                     None
                     if known is None
                     else known.get(document["environment"]["name"], frozenset()),
-                    (roots or {}).get(document["environment"]["name"], ""),
+                    (places or {}).get(document["environment"]["name"], Place()),
                 )
                 for document in documents
             ],
@@ -59,7 +74,7 @@ def inspection_sarif(
 
 
 def _run(
-    document: Document, catalogue: Mapping[str, Rule], known: frozenset[str] | None, root: str
+    document: Document, catalogue: Mapping[str, Rule], known: frozenset[str] | None, place: Place
 ) -> dict[str, Any]:
     codes = list(
         dict.fromkeys(
@@ -82,7 +97,7 @@ def _run(
         "originalUriBaseIds": {ROOT: {"description": {"text": "The repository's root."}}},
         "invocations": [_invocation(document)],
         "results": [
-            _result(finding, codes.index(finding["code"]), known, root)
+            _result(finding, codes.index(finding["code"]), known, place)
             for finding in document["findings"]
         ],
         "properties": {
@@ -144,7 +159,7 @@ def _invocation(document: Document) -> dict[str, Any]:
 
 
 def _result(
-    finding: Mapping[str, Any], index: int, known: frozenset[str] | None, root: str
+    finding: Mapping[str, Any], index: int, known: frozenset[str] | None, place: Place
 ) -> dict[str, Any]:
     task = finding["task"]
     where = "" if task is None else f" (task {printable(task, 120)})"
@@ -154,7 +169,7 @@ def _result(
         # A lead is no failure: it never exceeds a note.
         "level": "note" if finding["kind"] == "lead" else _LEVELS[finding["severity"]],
         "message": {"text": printable(finding["message"], 2000) + where},
-        "locations": [_location(finding, root)],
+        "locations": [_location(finding, place)],
         "partialFingerprints": {FINGERPRINT: finding["fingerprint"]},
         "properties": {
             "id": finding["id"],
@@ -170,9 +185,9 @@ def _result(
     return result
 
 
-def _location(finding: Mapping[str, Any], root: str) -> dict[str, Any]:
+def _location(finding: Mapping[str, Any], place: Place) -> dict[str, Any]:
     path, line = split_location(finding["location"])
-    uri = quote(str(PurePosixPath(root or ".") / (path or "")))
+    uri = quote(str(PurePosixPath(place.folder or ".") / (path or place.entry or "")))
     physical: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": ROOT}}
     if line:
         physical["region"] = {"startLine": line}

@@ -9,7 +9,7 @@ import pytest
 from qualityhub.engine.reports.json import inspection_json
 from qualityhub.engine.reports.junit import inspection_junit
 from qualityhub.engine.reports.markdown import inspection_markdown
-from qualityhub.engine.reports.sarif import inspection_sarif, split_location
+from qualityhub.engine.reports.sarif import Place, inspection_sarif, split_location
 from qualityhub.engine.rules.catalogue import CATALOGUE
 
 
@@ -110,7 +110,7 @@ def check_sarif(log):
 
 
 def test_sarif_holds_rules_with_help_results_and_fingerprints(document):
-    log = sarif([document, document], roots={"demo": "envs/my demo"})
+    log = sarif([document, document], places={"demo": Place("envs/my demo", "data.jsonl")})
     check_sarif(log)
     run = log["runs"][0]
     rules = {rule["id"]: rule for rule in run["tool"]["driver"]["rules"]}
@@ -123,6 +123,10 @@ def test_sarif_holds_rules_with_help_results_and_fingerprints(document):
     assert results[7]["locations"][0]["physicalLocation"] == {
         "artifactLocation": {"uri": "envs/my%20demo/scorer.py", "uriBaseId": "SRCROOT"},
         "region": {"startLine": 12},
+    }
+    physical = results[0]["locations"][0]["physicalLocation"]
+    assert physical == {
+        "artifactLocation": {"uri": "envs/my%20demo/data.jsonl", "uriBaseId": "SRCROOT"}
     }
     assert results[8]["level"] == "note"
     assert len(run["invocations"][0]["toolExecutionNotifications"]) == 1
