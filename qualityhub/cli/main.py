@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from qualityhub import __version__
 from qualityhub.cli.console import (
@@ -98,6 +99,15 @@ class LazyGroup(click.Group):
             hint = f" Did you mean '{near[0]}'?" if near else ""
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names without importing any command."""
+        found = [
+            CompletionItem(name, help=lazy.help)
+            for name, lazy in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section without importing any."""

@@ -165,6 +165,24 @@ def test_completion_scripts_name_the_program(call, shell):
     assert "_QUALITYHUB_COMPLETE" in result.out
 
 
+def test_names_are_completed_without_importing_commands():
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "qualityhub"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={
+            **os.environ,
+            "_QUALITYHUB_COMPLETE": "bash_complete",
+            "COMP_WORDS": "qualityhub re",
+            "COMP_CWORD": "1",
+        },
+    )
+    assert done.stdout.split() == ["plain,reproduce", "plain,results"]
+    assert "qualityhub.cli.options" not in imported(done.stderr)
+
+
 def test_a_reader_that_goes_away_is_no_traceback():
     done = subprocess.run(
         f"{sys.executable} -m qualityhub rules --format markdown | head -c 10",
