@@ -1,0 +1,64 @@
+"""The overview of domains, and one domain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from qualityhub.accounts.choices import Role
+from qualityhub.dashboard import queries
+from qualityhub.dashboard.frame import member_page, page_of
+from qualityhub.registry.access import access_domain
+from qualityhub.registry.models import Environment
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
+
+    from qualityhub.accounts.access import Actor
+
+
+def may_add(actor: Actor) -> bool:
+    """Tell whether the actor may upload anywhere."""
+    return any(role.includes(Role.CONTRIBUTOR) for role in actor.roles.values())
+
+
+@require_safe
+@member_page
+def overview(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """Show every domain of the actor's teams, and the newest gate."""
+    found = queries.overview(actor.team_ids)
+    return render(
+        request,
+        "dashboard/overview.html",
+        {
+            "found": found,
+            "several_teams": len(actor.team_ids) > 1,
+            "may_add": may_add(actor),
+            "public_url": settings.QH_PUBLIC_URL,
+        },
+    )
+
+
+@require_safe
+@member_page
+def domain(request: HttpRequest, actor: Actor, ref: str) -> HttpResponse:
+    """Show a domain's environments and its results in past gates."""
+    found = access_domain(actor, ref)
+    rows = Environment.objects.filter(domain=found).order_by("slug")
+    page = page_of(request, rows, 100)
+    states = queries.environment_states([found.team_id]).get(found.pk, {})
+    return render(
+        request,
+        "dashboard/domain.html",
+        {
+            "domain": found,
+            "page": page,
+            "rows": queries.environment_rows(page.rows),
+            "states": {name: states[name] for name in queries.VERDICTS if states.get(name)},
+            "gates": queries.domain_gates(found),
+            "may_add": actor.may(found.team_id, Role.CONTRIBUTOR),
+        },
+    )
