@@ -125,7 +125,9 @@ class LazyGroup(click.Group):
     "Exit codes are stable: see 'qualityhub inspect --help' and 'qualityhub gate --help'.",
 )
 @click.version_option(__version__, prog_name="qualityhub")
-@click.option("--debug", is_flag=True, envvar="QH_DEBUG", help="Show tracebacks of our own errors.")
+@click.option(
+    "--debug", is_flag=True, envvar="QH_TRACEBACK", help="Show tracebacks of our own errors."
+)
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
     """Judge reinforcement-learning environments and checkpoints.
@@ -142,7 +144,12 @@ def run(args: Sequence[str]) -> int:
     Args:
         args: Arguments without the program's name.
     """
-    debug = "--debug" in args or bool(os.environ.get("QH_DEBUG"))
+    debug = "--debug" in args or os.environ.get("QH_TRACEBACK", "").lower() in {
+        "1",
+        "true",
+        "yes",
+        "on",
+    }
     try:
         result = cli.main(
             args=list(args),

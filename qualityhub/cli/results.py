@@ -93,7 +93,7 @@ def _deliver(run: str, total: Ingested, given: Mapping[str, Any], *, sealed: boo
         deliver(dumps(document), given["output"])
         return
     sums = (
-        f"{run}: {total.received:,} rows sent in {total.requests:,} requests:"
+        f"{run}: {total.received:,} rows in {total.requests:,} request{'' if total.requests == 1 else 's'}:"
         f" {total.inserted:,} new, {total.duplicates:,} there already,"
         f" {total.conflicts:,} contradict stored ones"
     )

@@ -22,7 +22,7 @@ class Result(SimpleNamespace):
 @pytest.fixture
 def call(capsys, monkeypatch, tmp_path):
     """Run the command line in this process, as a program without a terminal would."""
-    for name in ("QH_URL", "QH_TOKEN", "QH_DEBUG", "FORCE_COLOR", "NO_COLOR"):
+    for name in ("QH_URL", "QH_TOKEN", "QH_TRACEBACK", "FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("QH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
