@@ -224,13 +224,15 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="qh-bench-", dir="/tmp"))
     try:
         with hub(folder) as (base, token, url), api(base, token) as client:
-            runs = open_runs(client, ["warm", "one", *(f"s{n}" for n in range(options.streams))])
+            runs = open_runs(
+                client, ["warm", "one", "two", *(f"s{n}" for n in range(options.streams))]
+            )
             first = streams_at_once(base, token, runs[:1], body)
-            one = min(streams_at_once(base, token, [run], body) for run in runs[1:2])
+            one = min(streams_at_once(base, token, [run], body) for run in runs[1:3])
             start = time.perf_counter()
             again = post_rows(client, runs[1], body)
             replay = time.perf_counter() - start
-            many = streams_at_once(base, token, runs[2:], body)
+            many = streams_at_once(base, token, runs[3:], body)
             reference = min(without_http(url, rows, 10_000 + n) for n in range(2))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
