@@ -92,8 +92,9 @@ def _deliver(run: str, total: Ingested, given: Mapping[str, Any], *, sealed: boo
 
         deliver(dumps(document), given["output"])
         return
+    requests = "1 request" if total.requests == 1 else f"{total.requests:,} requests"
     sums = (
-        f"{run}: {total.received:,} rows in {total.requests:,} request{'' if total.requests == 1 else 's'}:"
+        f"{run}: {total.received:,} rows sent in {requests}:"
         f" {total.inserted:,} new, {total.duplicates:,} there already,"
         f" {total.conflicts:,} contradict stored ones"
     )
