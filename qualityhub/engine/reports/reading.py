@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,6 @@ Document = Mapping[str, Any]
 """An inspection report as its public JSON (``qualityhub.inspection/1``)."""
 
 LEVELS = ("error", "warning", "info")
-CONFIDENCE = 0.95
 SHOWN_VALUES = 8
 
 
@@ -32,25 +30,6 @@ class Group:
     severity: str
     kind: str
     findings: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What a clean determinism rule may claim.
-
-    Attributes:
-        code: Rule code.
-        runs: Executions that were compared.
-        overall: Upper bound of the flake rate over all tasks at 95 %.
-        runs_per_task: Executions of each task.
-        per_task: Upper bound of one task's flake rate at 95 %.
-    """
-
-    code: str
-    runs: int
-    overall: float
-    runs_per_task: int
-    per_task: float
 
 
 def open_findings(document: Document, known: frozenset[str]) -> list[Mapping[str, Any]]:
@@ -109,42 +88,13 @@ def finding_counts(document: Document, known: frozenset[str]) -> dict[str, int]:
     return counts
 
 
-def flake_bound(clean_runs: int) -> float:
-    """Return the largest flake rate that ``clean_runs`` equal runs still allow at 95 %.
-
-    Exact binomial: with rate p all n runs agree with probability (1 - p)**n.
-    """
-    return 1.0 if clean_runs < 1 else 1.0 - (1.0 - CONFIDENCE) ** (1.0 / clean_runs)
-
-
-def bounds(document: Document) -> list[Bound]:
-    """Return what every determinism rule that passed may claim."""
-    tasks = max(1, len(document["tasks"]))
-    claims = []
-    for rule in document["rules"]:
-        if not rule["code"].startswith("DET") or rule["status"] != "pass" or rule["trials"] < 1:
-            continue
-        each = rule["trials"] // tasks
-        claims.append(
-            Bound(
-                rule["code"],
-                rule["trials"],
-                flake_bound(rule["trials"]),
-                each,
-                flake_bound(each),
-            )
-        )
-    return claims
-
-
-def percent(rate: float) -> str:
-    """Return a rate as text with two significant digits, rounded up so that bounds stay bounds."""
-    value = rate * 100
-    if value <= 0:
-        return "0 %"
-    digits = max(0, 1 - math.floor(math.log10(value)))
-    # The slack keeps 2.5 from becoming 2.6 by a last binary digit.
-    return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:.{digits}f} %"
+def claims(document: Document) -> list[tuple[str, str]]:
+    """Return code and claim, with its bound, of every determinism rule that passed."""
+    return [
+        (rule["code"], rule["reason"])
+        for rule in document["rules"]
+        if rule["code"].startswith("DET") and rule["status"] == "pass" and rule["reason"]
+    ]
 
 
 def evidence_lines(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -206,8 +156,3 @@ def rate(document: Document) -> float:
     trials = document["trials"]
     seconds = float(trials.get("seconds") or 0)
     return int(trials.get("run") or 0) / seconds if seconds > 0 else 0.0
-
-
-def as_many(documents: Sequence[Document], many_schema: str) -> dict[str, Any]:
-    """Return several reports as one document."""
-    return {"schema": many_schema, "inspections": list(documents)}

@@ -74,7 +74,13 @@ DOCUMENT: dict[str, Any] = {
         {"code": "VER001", "status": "fail", "reason": "", "trials": 8, "seconds": 1.0},
         {"code": "VER003", "status": "fail", "reason": "", "trials": 8, "seconds": 1.0},
         {"code": "SIG001", "status": "pass", "reason": "", "trials": 0, "seconds": 0.0},
-        {"code": "DET001", "status": "pass", "reason": "", "trials": 2400, "seconds": 9.0},
+        {
+            "code": "DET001",
+            "status": "pass",
+            "reason": "0 of 300 runs per task differed",
+            "trials": 2400,
+            "seconds": 9.0,
+        },
         {
             "code": "DET003",
             "status": "skip",
