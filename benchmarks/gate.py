@@ -63,8 +63,8 @@ def main() -> int:
     rollouts = 2 * DOMAINS * TASKS * ROLLOUTS
     print(
         f"gate of {rollouts:,} rollouts from {2 * DOMAINS * TASKS:,} rollups: {best:.2f} s "
-        f"(median of {REPEATS}; {min(cpu):.2f} s of CPU), target {TARGET_SECONDS:g} s, ratio {TARGET_SECONDS / best:.2f}x; "
-        f"verdict {decision.verdict}"
+        f"(median of {REPEATS}; {min(cpu):.2f} s of CPU), target {TARGET_SECONDS:g} s, "
+        f"ratio {TARGET_SECONDS / best:.2f}x; verdict {decision.verdict}"
     )
     return 0 if best <= TARGET_SECONDS else 1
 
