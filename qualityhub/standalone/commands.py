@@ -41,9 +41,10 @@ class ChildEnvironment:
         self._env["QH_HOME"] = str(home.root)
         self._env["DJANGO_SETTINGS_MODULE"] = "qualityhub.settings"
         self._env["PYTHONUNBUFFERED"] = "1"
-        # Children must find this very installation, wherever they are started.
-        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-        self._env["PYTHONPATH"] = os.pathsep.join(paths)
+        if _ROOT.name not in {"site-packages", "dist-packages"}:
+            # Run from a tree: children start elsewhere and must find this very one.
+            paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+            self._env["PYTHONPATH"] = os.pathsep.join(paths)
         if not _stated("QH_PUBLIC_URL"):
             self._env["QH_PUBLIC_URL"] = url
         if not _stated("QH_ALLOWED_HOSTS"):
@@ -170,7 +171,7 @@ def _python(
 ) -> Command:
     return Command(
         name,
-        [sys.executable, "-m", module, *words],
+        [sys.executable, "-P", "-m", module, *words],  # -P: nothing is imported from the cwd.
         environment.variables(),
         environment.home.root,
         signal.SIGTERM,
