@@ -9,7 +9,6 @@ import threading
 import pytest
 from django.db import connection
 
-from qualityhub.engine.errors import MachineryError
 from qualityhub.engine.trials.model import Observation, TrialResult, World
 
 ROW = (
@@ -163,5 +162,10 @@ def finish(bench):
 
 
 @pytest.fixture
-def failing():
-    return MachineryError("test.failed", "It failed on purpose.")
+def judge(start, finish):
+    """``judge(version)`` starts an inspection and returns it ended."""
+
+    def run(version, **fields):
+        return finish(start(version, **fields))
+
+    return run

@@ -27,10 +27,10 @@ def plain(report):
     return json.loads(json.dumps(finite(report.as_json())))
 
 
-def test_inspection_runs_to_a_verdict(upload, start, finish, script):
+def test_inspection_runs_to_a_verdict(upload, judge, script):
     script.wrong = {"T/1"}
     version = upload(4)
-    inspection = finish(start(version))
+    inspection = judge(version)
     assert (inspection.status, inspection.verdict) == ("finished", "partial")
     assert inspection.job.status == "succeeded"
     assert inspection.job.result["verdict"] == "partial"
@@ -45,61 +45,61 @@ def test_inspection_runs_to_a_verdict(upload, start, finish, script):
     assert AuditEvent.objects.filter(action="admission.changed").count() == 1
 
 
-def test_no_trial_is_recorded_twice(upload, start, finish, script):
-    inspection = finish(start(upload(3)))
+def test_no_trial_is_recorded_twice(upload, judge, script):
+    inspection = judge(upload(3))
     assert len(script.ran) == len(set(script.ran)) == TrialRecord.objects.count()
     assert inspection.trials_done == inspection.trials_total == TrialRecord.objects.count()
     assert InspectionTrial.objects.filter(cached=True).count() == 0
 
 
-def test_unchanged_version_is_judged_again_without_running(upload, start, finish, script):
+def test_unchanged_version_is_judged_again_without_running(upload, judge, script):
     version = upload(3)
-    first = finish(start(version))
+    first = judge(version)
     script.ran.clear()
-    second = finish(start(version))
+    second = judge(version)
     assert script.ran == []
     assert second.trials_cached == second.trials_total == first.trials_total
     assert not Batch.objects.filter(inspection=second, kind="trials").exists()
     assert second.report["findings"] == first.report["findings"]
 
 
-def test_changed_task_alone_runs_again(upload, start, finish, script, environment):
-    finish(start(upload(3)))
+def test_changed_task_alone_runs_again(upload, judge, script):
+    judge(upload(3))
     before = len(script.ran)
     script.ran.clear()
-    finish(start(upload(4)))
+    judge(upload(4))
     assert len(script.ran) == before // 3  # the new task's trials, and none of the old three
 
 
-def test_raised_generation_runs_everything_again(upload, start, finish, script):
+def test_raised_generation_runs_everything_again(upload, judge, script):
     version = upload(2)
-    finish(start(version))
+    judge(version)
     script.ran.clear()
-    again = finish(start(version, generation=1))
+    again = judge(version, generation=1)
     assert len(script.ran) == again.trials_total
     assert again.trials_cached == 0
 
 
-def test_another_team_does_not_share_results(upload, start, finish, script, other_team):
+def test_another_team_does_not_share_results(upload, judge, script, other_team):
     from qualityhub.registry.models import Domain, Environment
 
-    finish(start(upload(2)))
+    judge(upload(2))
     before = len(script.ran)
     domain = Domain.objects.create(team=other_team, slug="code", name="Code")
     theirs = Environment.objects.create(team=other_team, domain=domain, slug="sums", name="Sums")
-    finish(start(upload(2, environment=theirs)))
+    judge(upload(2, environment=theirs))
     assert len(script.ran) == 2 * before
 
 
-def test_report_derived_again_from_rows_is_the_stored_one(upload, start, finish, script):
+def test_report_derived_again_from_rows_is_the_stored_one(upload, judge, script):
     for seed in range(6):
         chance = random.Random(seed)
         script.wrong = {f"T/{n}" for n in range(5) if chance.random() < 0.4}
-        inspection = finish(start(upload(1 + seed, shift=seed)))
+        inspection = judge(upload(1 + seed, shift=seed))
         assert plain(derive_again(inspection)) == inspection.report
 
 
-def test_failure_of_our_own_is_tried_again_then_said(upload, start, finish, script, bench):
+def test_failure_of_our_own_is_tried_again_then_said(upload, start, finish, script):
     inspection = start(upload(2))
     key = {}
 
@@ -115,9 +115,7 @@ def test_failure_of_our_own_is_tried_again_then_said(upload, start, finish, scri
     assert InspectionTrial.objects.filter(failure__isnull=False).count() == 0
 
 
-def test_lasting_failure_of_our_own_fails_closed_and_is_kept_from_others(
-    upload, start, finish, script
-):
+def test_lasting_failure_of_our_own_fails_closed_and_is_kept_from_others(upload, judge, script):
     version = upload(2)
 
     def always(trial):
@@ -125,7 +123,7 @@ def test_lasting_failure_of_our_own_fails_closed_and_is_kept_from_others(
             script.broken[trial.key] = 1
 
     script.during = always
-    ended = finish(start(version))
+    ended = judge(version)
     assert ended.verdict == "error"
     version.refresh_from_db()
     assert version.admission == "error"
@@ -135,7 +133,7 @@ def test_lasting_failure_of_our_own_fails_closed_and_is_kept_from_others(
     assert failures.count() > 0
     assert not TrialRecord.objects.filter(key__in=failures.values("key")).exists()
     script.during = None
-    assert finish(start(version)).verdict == "admitted"
+    assert judge(version).verdict == "admitted"
 
 
 def test_batch_that_always_breaks_ends_the_inspection(upload, start, monkeypatch, bench):
@@ -158,11 +156,11 @@ def test_batch_that_always_breaks_ends_the_inspection(upload, start, monkeypatch
     assert inspection.job.__class__.objects.get(pk=inspection.job_id).status == "errored"
 
 
-def test_error_of_ours_takes_no_admission_away(upload, start, finish, script):
+def test_error_of_ours_takes_no_admission_away(upload, judge, start):
     from qualityhub.inspections.services import inspection_error
 
     version = upload(1)
-    finish(start(version))
+    judge(version)
     again = start(version, generation=1)
     assert inspection_error(again.pk, code="inspection.given_up", message="x")
     version.refresh_from_db()
@@ -187,17 +185,17 @@ def test_waiting_inspection_is_not_queued_twice(upload, start):
     assert Inspection.objects.count() == 2
 
 
-def test_own_policy_or_less_effort_only_informs(upload, start, finish, script):
+def test_own_policy_or_less_effort_only_informs(upload, judge, script):
     version = upload(1)
     script.wrong = {"T/0"}
-    mild = finish(start(version, policy={"severity": {"VER001": "info"}}))
+    mild = judge(version, policy={"severity": {"VER001": "info"}})
     assert (mild.verdict, mild.decides) == ("admitted", False)
-    quick = finish(start(version, effort="quick"))
+    quick = judge(version, effort="quick")
     assert quick.decides is False
     version.refresh_from_db()
     assert version.admission is None
     assert version.tasks.get().admitted is None
-    finish(start(version))
+    judge(version)
     version.refresh_from_db()
     assert version.admission == "rejected"
 
@@ -233,15 +231,15 @@ def test_bad_policy_starts_nothing(version, start, fields, code):
     assert Inspection.objects.count() == 0
 
 
-def test_damaged_result_is_not_trusted(upload, start, finish, script):
+def test_damaged_result_is_not_trusted(upload, judge, script):
     version = upload(1)
-    finish(start(version))
+    judge(version)
     record = TrialRecord.objects.first()
     TrialRecord.objects.filter(pk=record.pk).update(seal="0" * 64)
     with pytest.raises(ValueError, match="damaged"):
         derive_again(Inspection.objects.get())
     script.ran.clear()
-    finish(start(version))
+    judge(version)
     assert script.ran == [record.key]
     record.refresh_from_db()
     assert record.seal != "0" * 64
