@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from qualityhub.engine.digest import digest_json
 from qualityhub.engine.environments.model import Environment
@@ -53,7 +53,7 @@ class InspectOptions:
 
     policy: AdmissionPolicy
     home: Path
-    sandbox: str = "auto"
+    sandbox: Literal["auto", "bwrap", "container"] = "auto"
     jobs: int = 0
     cache: bool = True
     select: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -281,8 +282,9 @@ def _bound(item: Judged) -> str:
     fewest = min((count for count in runs.values() if count > 1), default=0)
     if not fewest:
         return ""
-    bound = 1 - 0.05 ** (1 / fewest)
+    # Rounded up, or it would be no bound.
+    percent = math.ceil(1000 * (1 - 0.05 ** (1 / fewest))) / 10
     return (
         f"; 0 of {fewest} runs per task differed, which bounds the flake rate below "
-        f"{bound:.1%} at 95 %"
+        f"{percent:.1f} % at 95 %"
     )

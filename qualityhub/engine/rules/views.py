@@ -7,11 +7,15 @@ from typing import Any
 
 from qualityhub.engine.environments.model import Family, Task
 from qualityhub.engine.rules.model import Context
-from qualityhub.engine.trials.model import Ask, Observation
+from qualityhub.engine.trials.model import BASELINE, Ask, Observation, Variation
 from qualityhub.engine.trials.probes import NOP, ORACLE, TRACE
 
 ALL_FAMILIES: frozenset[Family] = frozenset({"function", "scorer", "episode", "task"})
 WITH_REFERENCE: frozenset[Family] = frozenset({"function", "scorer", "task"})
+HASH_SEEDS = (1, 2, 3)
+"""Values of PYTHONHASHSEED tried beside the baseline's 0."""
+CONFIRMATIONS = 3
+"""Further runs of both sides before a difference is blamed on what was changed."""
 EPISODES: frozenset[Family] = frozenset({"episode"})
 
 
@@ -45,20 +49,23 @@ def gives_reward(context: Context, ask: Ask) -> bool:
 
 
 def describe(observation: Observation) -> str:
-    """Say in a few words what was seen."""
+    """Say in a few words what was seen.
+
+    Messages leave the hub; what foreign code printed may quote an answer key, so it stays in the
+    evidence and only the kind of an exception is named here.
+    """
     match observation.outcome:
         case "reward":
             return f"reward {show(observation.reward)}"
         case "crashed":
-            error = observation.facts.get("error", "an exception")
-            message = observation.facts.get("message", "")
-            return f"{error}: {message}" if message else str(error)
+            return str(observation.facts.get("error", "an exception"))
         case "timeout":
             return "no result in time"
         case "killed":
-            return observation.detail.splitlines()[0] if observation.detail else "killed"
+            number = observation.facts.get("signal")
+            return f"ended by signal {number}" if number else "ended by a limit"
         case _:
-            return observation.detail.splitlines()[0] if observation.detail else "no reward"
+            return "no reward"
 
 
 def show(reward: object) -> str:
@@ -131,6 +138,20 @@ def first_difference(left: Observation, right: Observation) -> dict[str, Any] | 
     if outcome_key(left) != outcome_key(right):
         return {"what": "reward", "first": describe(left), "then": describe(right)}
     return None
+
+
+def runs_by_variation(context: Context, task: Task, probe: str) -> dict[Variation, list[Ask]]:
+    """Return every answered ask of a probe, grouped by what was changed around it.
+
+    Runs within a group differ in nothing that we control.
+    """
+    groups: dict[Variation, list[Ask]] = {}
+    for variation in (BASELINE, *(Variation(hash_seed=seed) for seed in HASH_SEEDS)):
+        repeat = 0
+        while context.see(ask := Ask(task.id, probe, variation, repeat)) is not None:
+            groups.setdefault(variation, []).append(ask)
+            repeat += 1
+    return groups
 
 
 def blamed_elsewhere(observations: Iterable[Observation]) -> bool:

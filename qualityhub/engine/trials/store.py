@@ -34,6 +34,7 @@ class NullStore:
     def get(self, key: str) -> TrialResult | None:
         """Return None."""
         del key
+        return None
 
     def put(self, result: TrialResult) -> None:
         """Forget the result."""

@@ -10,6 +10,7 @@ from qualityhub.engine.rules.views import (
     WITH_REFERENCE,
     describe,
     first_difference,
+    runs_by_variation,
     seen_evidence,
     stability_probes,
 )
@@ -55,29 +56,36 @@ class Repeats(Rule):
     def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
         """Report the first probe whose repeats disagree."""
         for probe in stability_probes(context):
-            runs = [ask for ask in self.asks(context, task) if ask.probe == probe]
-            first = context.known(runs[0])
-            for ask in runs[1:]:
-                again = context.known(ask)
-                difference = first_difference(first, again)
-                if difference is None or difference["what"] == "generated row":
-                    continue
-                yield Found(
-                    message=(
-                        f"Two runs of {probe} should agree; seen: {describe(first)}, "
-                        f"then {describe(again)}."
-                    ),
-                    ground=f"{probe} repeats differ",
-                    task=task.id,
-                    evidence={
-                        "expected": "equal rewards",
-                        "seen": [seen_evidence(context.known(run)) for run in runs[:8]],
-                        "difference": difference,
-                        "runs": len(runs),
-                    },
-                    asks=tuple(runs[:8]),
-                )
-                return
+            for runs in runs_by_variation(context, task, probe).values():
+                found = _disagreement(context, task, probe, runs)
+                if found is not None:
+                    yield found
+                    return
+
+
+def _disagreement(context: Context, task: Task, probe: str, runs: list[Ask]) -> Found | None:
+    first = context.known(runs[0])
+    for ask in runs[1:]:
+        again = context.known(ask)
+        difference = first_difference(first, again)
+        if difference is None or difference["what"] == "generated row":
+            continue
+        return Found(
+            message=(
+                f"Two runs of {probe} should agree; seen: {describe(first)}, "
+                f"then {describe(again)}."
+            ),
+            ground=f"{probe} repeats differ",
+            task=task.id,
+            evidence={
+                "expected": "equal rewards",
+                "seen": [seen_evidence(context.known(run)) for run in runs[:8]],
+                "difference": difference,
+                "runs": len(runs),
+            },
+            asks=tuple(runs[:8]),
+        )
+    return None
 
 
 RULE = Repeats()
