@@ -55,6 +55,8 @@ def unpack_stream(stream: IO[bytes], target: Path, owner: int, *, strip: str = "
     modes: list[tuple[str, int]] = []
     root = os.open(target, _FOLDER)
     try:
+        if owner >= 0:
+            os.fchown(root, owner, owner)
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for entry in archive:
                 parts = _parts(entry.name, strip)
