@@ -164,8 +164,7 @@ class DomainPolicy(Endpoint):
 
 def _opened(file: Path, *, packed: bool) -> IO[bytes]:
     """Return the document for a response, which closes it."""
-    plain = file.open("rb")
-    return plain if packed else gzip.GzipFile(fileobj=plain)  # type: ignore[return-value]
+    return file.open("rb") if packed else gzip.GzipFile(file, "rb")  # type: ignore[return-value]
 
 
 def _policy(domain: Domain) -> dict[str, Any]:
