@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connection, models, transaction
 from django.db.models.functions import Now
 from rest_framework.response import Response
+from rest_framework.utils.encoders import JSONEncoder
 
 from qualityhub.engine.errors import ConflictError, InvalidInputError
 from qualityhub.platform.problems import BadQueryError
@@ -138,7 +139,7 @@ def idempotency_store(actor: str, key: str, path: str, response: Response, *, di
         body_digest=digest,
         status=response.status_code,
         headers={name: response[name] for name in KEPT_HEADERS if response.has_header(name)},
-        body=json.loads(json.dumps(response.data, default=str)),
+        body=json.loads(json.dumps(response.data, cls=JSONEncoder)),
     )
 
 
