@@ -388,7 +388,7 @@ def _add(out: tarfile.TarFile, mount: Mount, uid: int) -> None:
 
 def _read(attached: Any, output: _Output) -> None:
     with contextlib.suppress(DockerException, OSError, ValueError):
-        for stream, piece in frames_iter(attached, tty=False):
+        for stream, piece in frames_iter(attached, tty=False):  # type: ignore[no-untyped-call]
             output.take(0 if stream == STDOUT else 1, piece)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -47,6 +48,8 @@ def engine_address() -> str:
 
 
 def _answers(address: str) -> bool:
+    if address.startswith("unix://") and not _listens(address.removeprefix("unix://")):
+        return False
     try:
         client = docker.DockerClient(base_url=address, timeout=_ANSWER_S)
     except (DockerException, ValueError):
@@ -57,6 +60,16 @@ def _answers(address: str) -> bool:
         return False
     finally:
         client.close()
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_ANSWER_S)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True
 
 
 def connect(address: str) -> docker.DockerClient:

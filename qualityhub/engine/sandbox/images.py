@@ -10,7 +10,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -97,7 +97,12 @@ def engine_available() -> bool:
 
 
 def build_image(
-    context: Path, dockerfile: str, home: Path, *, refresh: bool = False
+    context: Path,
+    dockerfile: str,
+    home: Path,
+    on_progress: Callable[[str], None] | None = None,
+    *,
+    refresh: bool = False,
 ) -> ImageTree | ImageFailed:
     """Return the tree of a built image, from the store where the same context was built before.
 
@@ -105,6 +110,7 @@ def build_image(
         context: Build context.
         dockerfile: Path of the Dockerfile relative to it.
         home: Our data folder.
+        on_progress: Told one line at each step.
         refresh: Build again, without the engine's cache.
 
     Raises:
@@ -115,16 +121,24 @@ def build_image(
         digest_json("image-context", [_context_rows(context), dockerfile]),
         home,
         lambda client: _build(client, context, dockerfile, refresh=refresh),
+        on_progress or (lambda _: None),
         refresh=refresh,
     )
 
 
-def fetch_image(name: str, home: Path, *, refresh: bool = False) -> ImageTree | ImageFailed:
+def fetch_image(
+    name: str,
+    home: Path,
+    on_progress: Callable[[str], None] | None = None,
+    *,
+    refresh: bool = False,
+) -> ImageTree | ImageFailed:
     """Return the tree of a published image, pulled where the engine does not have it.
 
     Args:
         name: As in a FROM line.
         home: Our data folder.
+        on_progress: Told one line at each step.
         refresh: Pull although it is here.
 
     Raises:
@@ -135,6 +149,7 @@ def fetch_image(name: str, home: Path, *, refresh: bool = False) -> ImageTree | 
         digest_json("image-name", name),
         home,
         lambda client: _pull(client, name, refresh=refresh),
+        on_progress or (lambda _: None),
         refresh=refresh,
     )
 
@@ -184,7 +199,14 @@ class _Built:
     log: str
 
 
-def _remembered(question: str, home: Path, make: Any, *, refresh: bool) -> ImageTree | ImageFailed:
+def _remembered(
+    question: str,
+    home: Path,
+    make: Callable[[docker.DockerClient], _Built | ImageFailed],
+    tell: Callable[[str], None],
+    *,
+    refresh: bool,
+) -> ImageTree | ImageFailed:
     path = home / KIND / _BUILDS / f"{store.short(question)}.json"
     with store.locked(home, _BUILDS, question):
         if not refresh:
@@ -193,9 +215,11 @@ def _remembered(question: str, home: Path, make: Any, *, refresh: bool) -> Image
             if tree is not None:
                 return tree
         with _client() as client:
+            tell("building or fetching the image")
             built = make(client)
             if isinstance(built, ImageFailed):
                 return built
+            tell("exporting the image")
             tree = _export(client, built, home)
         store.write_json(path, {"digest": tree.digest})
         return tree

@@ -59,7 +59,7 @@ _UNREACHABLE = (
     "client error (connect)",
     "http status server error",
     "because the network was disabled",
-    "certificate",
+    "invalid peer certificate",
     "401 unauthorized",
     "403 forbidden",
     "407 proxy",
@@ -73,7 +73,12 @@ _NO_WHEEL = (
     "builds are disabled",
     "building is disabled",
 )
-_UNSOLVED = ("no solution found", "not found in the package registry")
+# Said by uv of what an environment asked for. A build's own output may say anything, so these win.
+_AT_FAULT = (
+    "no solution found",
+    "not found in the package registry",
+    "build backend returned an error",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +359,7 @@ class _Builder:
                 f"more than {_LIMITS.memory_bytes // MIB} MiB for builds",
                 log,
             )
-        if _mentions(seen, _UNREACHABLE) and not _mentions(seen, _UNSOLVED):
+        if _mentions(seen, _UNREACHABLE) and not _mentions(seen, _AT_FAULT):
             return LayerUnavailable(
                 "no package index reachable",
                 "a package index (UV_DEFAULT_INDEX or PIP_INDEX_URL name another one)",

@@ -150,16 +150,16 @@ class _Maker:
         return self._rehearsed(text, context)
 
     def _of_image(self, root: Path, context: Path, dockerfile: str, image: str) -> World:
-        self._tell("building the image" if dockerfile else f"fetching {image}")
         if dockerfile:
             made = images.build_image(
                 context,
                 str(_below(root, dockerfile).relative_to(context)),
                 self._home,
+                self._tell,
                 refresh=self._refresh,
             )
         else:
-            made = images.fetch_image(image, self._home, refresh=self._refresh)
+            made = images.fetch_image(image, self._home, self._tell, refresh=self._refresh)
         if isinstance(made, images.ImageFailed):
             failed = self._unavailable if made.host_fault else None
             world = failed(made.reason, made.would_need) if failed else self._failed(made.reason)
