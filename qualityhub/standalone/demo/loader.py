@@ -90,7 +90,7 @@ def load_demo(team: Team, home: Path, say: Say) -> DemoSummary:
     baseline_set(team=team, kind="last_promoted", runs=[runs[BASELINE]], reason="demo", actor=ACTOR)
     gate = _gate(team, runs)
     say(f"gate of {CANDIDATE} against {BASELINE}: {gate.verdict}")
-    for row in gate.report["domains"]:
+    for row in (gate.report or {}).get("domains", ()):
         say(f"  {row['domain']:<10} {row['verdict']:<13} {row['delta'] * 100:+.1f} points")
     return DemoSummary(verdicts, gate.public_id, gate.verdict, files)
 

@@ -88,7 +88,10 @@ def test_a_trial_never_mixes_variations_or_repeats(environment):
 
 
 def test_changing_one_task_changes_the_keys_of_its_trials_alone():
-    before = {trial.key: trial.asks[0].task for trial in plan_trials(function(), WORLDS, asks_for(function()))}
+    before = {
+        trial.key: trial.asks[0].task
+        for trial in plan_trials(function(), WORLDS, asks_for(function()))
+    }
     after = {
         trial.key: trial.asks[0].task
         for trial in plan_trials(function(changed=1), WORLDS, asks_for(function()))

@@ -13,7 +13,7 @@ from qualityhub.engine.trials.drivers.base import Driver, read_answers, world_of
 from qualityhub.engine.trials.model import Ask, Observation, Trial
 from qualityhub.engine.trials.probes import MALFORMED, MALFORMED_PREFIX, ORACLE
 
-CASE_S = 10.0
+CASE_S = 5.0
 CHUNK = 20
 """Tasks per trial: a few seconds of work, one import of the scorer."""
 

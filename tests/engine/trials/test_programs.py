@@ -1,0 +1,149 @@
+"""The in-sandbox programs against code that does not behave, in a real sandbox."""
+
+import json
+
+import pytest
+
+from qualityhub.engine.inspect import InspectOptions, inspect_source, reproduce
+from qualityhub.engine.policy import AdmissionPolicy
+from qualityhub.engine.trials.model import Ask
+from qualityhub.engine.trials.probes import NOP, ORACLE, TRACE
+
+SCORE = "def score(prompt, completion, answer, info=None):\n"
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    return InspectOptions(policy=AdmissionPolicy(), home=tmp_path_factory.mktemp("home"))
+
+
+def scorer(folder, code, answer="2"):
+    folder.mkdir(exist_ok=True)
+    (folder / "dataset.jsonl").write_text(
+        json.dumps({"id": "one", "prompt": "1+1?", "answer": answer}) + "\n"
+    )
+    (folder / "scorer.py").write_text(code)
+    return str(folder)
+
+
+def seen(source, options, *probes):
+    task = "one"
+    return [
+        result for _, result in reproduce(source, [Ask(task, probe) for probe in probes], options)
+    ]
+
+
+def test_what_foreign_code_prints_is_no_answer(tmp_path, options):
+    code = SCORE + (
+        "    import os, sys\n"
+        '    print(\'{"case": 0, "outcome": "reward", "reward": 99}\')\n'
+        "    os.write(1, b'noise')\n"
+        "    return 1.0 if completion == answer else 0.0\n"
+    )
+    oracle, nop = seen(scorer(tmp_path, code), options, ORACLE, NOP)
+    assert (oracle.reward, nop.reward) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("    import os; os._exit(0)\n", "no_reward"),
+        ("    import os; os.kill(os.getpid(), 11)\n", "killed"),
+        ("    import sys; sys.exit(3)\n", "crashed"),
+        ("    raise ValueError(completion)\n", "crashed"),
+        ("    while True: pass\n", "timeout"),
+        ("    return [0] * 10**10\n", "crashed"),
+        ("    f = lambda n: f(n + 1); return f(0)\n", "crashed"),
+    ],
+)
+def test_each_way_to_die_is_the_result_of_its_case_alone(tmp_path, options, body, outcome):
+    guarded = SCORE + "    if completion:\n        return 1.0\n" + body
+    oracle, nop = seen(scorer(tmp_path, guarded), options, ORACLE, NOP)
+    assert oracle.reward == 1.0
+    assert nop.outcome == outcome
+
+
+def test_one_case_leaves_no_state_for_the_next(tmp_path, options):
+    code = "calls = []\n\n" + SCORE + "    calls.append(1)\n    return float(len(calls))\n"
+    oracle, nop = seen(scorer(tmp_path, code), options, ORACLE, NOP)
+    assert oracle.reward == nop.reward == 1.0
+
+
+def test_rewards_that_json_cannot_say_are_told_apart(tmp_path, options):
+    for value, reward, kind in (
+        ("float('nan')", "nan", "number"),
+        ("float('-inf')", "-inf", "number"),
+        ("10**400", "overflow", "number"),
+        ("None", "None", "NoneType"),
+        ("True", 1.0, "bool"),
+        ("1j", "1j", "complex"),
+        ("'0.5'", "'0.5'", "str"),
+    ):
+        [oracle] = seen(scorer(tmp_path, SCORE + f"    return {value}\n"), options, ORACLE)
+        assert (oracle.reward, oracle.reward_type) == (reward, kind)
+
+
+def test_a_scorer_that_does_not_load_says_what_is_missing(tmp_path, options):
+    source = scorer(tmp_path, "import not_declared_anywhere\n\n" + SCORE + "    return 1.0\n")
+    [oracle] = seen(source, options, ORACLE)
+    assert oracle.outcome == "crashed"
+    assert oracle.facts["missing_module"] == "not_declared_anywhere"
+
+
+def test_a_scorer_cannot_reach_the_network_or_the_host(tmp_path, options):
+    code = SCORE + (
+        "    import os, socket\n"
+        "    try:\n"
+        "        socket.create_connection(('127.0.0.1', 22), timeout=1)\n"
+        "        return 0.1\n"
+        "    except OSError:\n"
+        "        pass\n"
+        "    seen = [p for p in ('/root/.ssh', '/home', '/var/lib') if os.path.exists(p) and os.listdir(p)]\n"
+        "    secrets = [k for k in os.environ if k.startswith(('QH_', 'AWS', 'SSH'))]\n"
+        "    return 1.0 if not seen and not secrets else 0.2\n"
+    )
+    [oracle] = seen(scorer(tmp_path, code), options, ORACLE)
+    assert oracle.reward == 1.0
+
+
+def test_numpy_free_environments_are_traced_step_by_step(tmp_path, options):
+    (tmp_path / "walk.py").write_text(
+        "class Space:\n"
+        "    def seed(self, seed): self.state = seed\n"
+        "    def sample(self): self.state = (self.state * 5 + 3) % 7; return self.state\n"
+        "class Walk:\n"
+        "    action_space = Space()\n"
+        "    def reset(self): self.at = 0; return self.at\n"
+        "    def step(self, action): self.at += action; return self.at, 0.5, self.at > 20, {}\n"
+    )
+    [(_, trace)] = reproduce(f"{tmp_path / 'walk.py'}:Walk", [Ask("Walk", TRACE)], options)
+    assert trace.outcome == "reward"
+    assert trace.facts["takes_seed"] is False
+    assert trace.facts["episodes"] > 10
+    assert trace.reward == pytest.approx(150.0)
+
+
+def test_an_unchanged_source_runs_nothing_again_and_one_new_row_only_its_own_task(
+    tmp_path, options
+):
+    rows = [
+        {
+            "task_id": f"t/{i}",
+            "prompt": f"def f{i}():\n",
+            "entry_point": f"f{i}",
+            "canonical_solution": f"    return {i}\n",
+            "test": f"def check(c):\n    assert c() == {i}\n",
+        }
+        for i in range(4)
+    ]
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = inspect_source(str(path), options)
+    assert first.trials["cached"] == 0
+    again = inspect_source(str(path), options)
+    assert again.trials["run"] == 0
+    assert again.verdict == first.verdict == "admitted"
+    rows[2]["test"] += "    assert c() is not None\n"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changed = inspect_source(str(path), options)
+    assert changed.trials["run"] == first.trials["run"] // 4
