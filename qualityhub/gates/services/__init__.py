@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from qualityhub.gates.services.baselines import baseline_set
 from qualityhub.gates.services.gates import gate_decide, gate_record, gate_start
-from qualityhub.gates.services.ingest import Conflict, IngestResult, rollouts_ingest, rows_from
+from qualityhub.gates.services.ingest import rollouts_ingest, rows_from
+from qualityhub.gates.services.intake import Conflict, IngestResult
 from qualityhub.gates.services.policies import policy_create, policy_parse, policy_retire
 from qualityhub.gates.services.runs import checkpoint_create, eval_run_create, eval_run_seal
 from qualityhub.gates.services.verify import (
