@@ -7,6 +7,7 @@ result alone.
 """
 
 import contextlib
+import gc
 import importlib.util
 import json
 import math
@@ -52,6 +53,8 @@ def run_case(index, work, timeout_s, answer, channel):
 
     ``work`` returns a dict with at least ``outcome``.
     """
+    # A collection in the child would copy every page of what the parent imported.
+    gc.freeze()
     read_end, write_end = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
