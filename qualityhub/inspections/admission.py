@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.db import connection
-from django.db.models import Case, Count, IntegerField, Q, Value, When
 from django.db.models.functions import Now
 
 from qualityhub.inspections.choices import InspectionStatus
 from qualityhub.inspections.models import Inspection
 from qualityhub.platform.audit import audit
-from qualityhub.registry.choices import Admission, TaskRole
-from qualityhub.registry.models import EnvironmentVersion, Task
+from qualityhub.registry.choices import Admission
+from qualityhub.registry.models import EnvironmentVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from qualityhub.engine.report import InspectionReport
 
@@ -28,6 +27,22 @@ TASKS = """
 UPDATE registry_task AS t SET admitted = v.admitted
 FROM unnest(%s::int[], %s::bool[]) AS v (position, admitted)
 WHERE t.version_id = %s AND t.position = v.position AND t.admitted IS DISTINCT FROM v.admitted
+"""
+ASK_TASKS = """
+SELECT t.digest, bool_or(t.admitted IS FALSE), bool_or(t.admitted), bool_or(t.role = 'gate')
+FROM registry_task t
+JOIN registry_environmentversion v ON v.id = t.version_id
+JOIN registry_environment e ON e.id = v.environment_id
+WHERE t.digest = ANY (%s) AND e.team_id = ANY (%s)
+GROUP BY t.digest
+"""
+# The worst of equal versions comes last, so that it is what is said.
+ASK_VERSIONS = """
+SELECT v.digest, v.admission
+FROM registry_environmentversion v
+JOIN registry_environment e ON e.id = v.environment_id
+WHERE v.digest = ANY (%s) AND e.team_id = ANY (%s)
+ORDER BY CASE WHEN v.admission = 'admitted' THEN 0 WHEN v.admission IS NULL THEN 1 ELSE 2 END
 """
 
 
@@ -96,39 +111,22 @@ def admission_check(team_ids: Iterable[int], digests: Sequence[str]) -> list[Ans
 
     The same task may be in several versions: one quarantine outweighs every admission.
     """
-    teams = list(team_ids)
     known: dict[str, tuple[bool, str]] = {}
-    tasks = (
-        Task.objects.filter(digest__in=digests, version__environment__team__in=teams)
-        .values("digest")
-        .annotate(
-            bad=Count("pk", filter=Q(admitted=False)),
-            good=Count("pk", filter=Q(admitted=True)),
-            gate=Count("pk", filter=Q(role=TaskRole.GATE)),
-        )
-    )
-    for row in tasks:
-        known[row["digest"]] = _task_answer(row)
-    versions = EnvironmentVersion.objects.filter(
-        digest__in=digests, environment__team__in=teams
-    ).order_by(
-        # The worst last, so that it is what is said.
-        Case(
-            When(admission=Admission.ADMITTED, then=Value(0)),
-            When(admission__isnull=True, then=Value(1)),
-            default=Value(2),
-            output_field=IntegerField(),
-        )
-    )
-    for digest, admission in versions.values_list("digest", "admission"):
-        state = admission or "not_judged"
-        known[digest] = (state == Admission.ADMITTED, state)
+    given: list[Any] = [list(digests), list(team_ids)]
+    with connection.cursor() as cursor:
+        cursor.execute(ASK_TASKS, given)
+        for digest, bad, good, gate in cursor.fetchall():
+            known[digest] = _task_answer(bad=bad, good=good, gate=gate)
+        cursor.execute(ASK_VERSIONS, given)
+        for digest, admission in cursor.fetchall():
+            state = admission or "not_judged"
+            known[digest] = (state == Admission.ADMITTED, state)
     return [Answer(digest, *known.get(digest, (False, "unknown"))) for digest in digests]
 
 
-def _task_answer(row: Mapping[str, Any]) -> tuple[bool, str]:
-    if row["bad"]:
+def _task_answer(*, bad: bool, good: bool | None, gate: bool) -> tuple[bool, str]:
+    if bad:
         return False, "quarantined"
-    if row["gate"]:
+    if gate:
         return False, "gate_task"
-    return (True, "admitted") if row["good"] else (False, "not_judged")
+    return (True, "admitted") if good else (False, "not_judged")

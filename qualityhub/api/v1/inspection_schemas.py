@@ -179,10 +179,21 @@ class AdmissionPolicySerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(allow_null=True)
 
 
+class DigestsField(serializers.ListField):
+    """A list of digests; its usual form is checked at once, since it may be asked at every step."""
+
+    def run_child_validation(self, data: Any) -> list[str]:
+        """Return the digests as they are, or let the child say what is wrong with which."""
+        if all(isinstance(item, str) and len(item) <= 100 and item.isprintable() for item in data):
+            return list(data)
+        checked: list[str] = super().run_child_validation(data)
+        return checked
+
+
 class CheckInput(StrictSerializer):
     """What is asked."""
 
-    digests = serializers.ListField(
+    digests = DigestsField(
         child=serializers.CharField(max_length=100),
         max_length=MOST_DIGESTS,
         help_text="Digests of versions or tasks.",

@@ -93,8 +93,18 @@ def test_check_in_the_order_asked(read_api, outsider_api, plain_api, version, ju
     hidden = outsider_api.post(CHECK, {"digests": digests}).json()["results"]
     assert {row["reason"] for row in hidden} == {"unknown"}
     assert plain_api.post(CHECK, {"digests": []}).status_code == 403
-    for body in ({"digests": ["x"] * 513}, {"digests": "x"}, {"digest": []}, {}):
+    for body in (
+        {"digests": ["x"] * 513},
+        {"digests": ["x", 1.5, None]},
+        {"digests": ["nul \0"]},
+        {"digests": ["x" * 101]},
+        {"digests": "x"},
+        {"digest": []},
+        {},
+    ):
         assert read_api.post(CHECK, body).status_code == 422
+    surrogate = '{"digests": ["\\ud800"]}'
+    assert read_api.post(CHECK, surrogate, content_type="application/json").status_code == 422
 
 
 def test_policy_of_a_domain(gatekeeper_api, contributor_api, outsider_api, read_api, domain):
