@@ -60,8 +60,8 @@ Outcome = Literal[
 """``reward``: a reward came back (it may be any JSON value). ``no_reward``: the program ended
 without one. ``crashed``: the verifier or environment raised. ``timeout``: the wall clock ended it.
 ``killed``: a limit or a signal ended it. ``no_reference``: there is no reference to submit.
-``machinery``: our own parts failed; never stored, never judged. ``unmeasured``: a budget ended
-before it ran; never stored, never judged."""
+``machinery``: our own parts failed; never stored, never judged. ``unmeasured``: it was not run
+(a budget ended, or others hang on the same answer); never judged."""
 
 
 @dataclass(frozen=True, slots=True)

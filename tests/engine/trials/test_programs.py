@@ -63,6 +63,17 @@ def test_each_way_to_die_is_the_result_of_its_case_alone(tmp_path, options, body
     assert nop.outcome == outcome
 
 
+def test_a_scorer_that_hangs_is_shown_on_a_few_tasks_and_costs_no_more(tmp_path, options):
+    source = scorer(
+        tmp_path, SCORE + "    return float(completion == answer or eval(completion))\n"
+    )
+    rows = [{"id": f"r{i}", "prompt": "p", "answer": "x"} for i in range(6)]
+    (tmp_path / "dataset.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asks = [Ask(f"r{i}", "malformed:tower") for i in range(6)]
+    outcomes = [seen.outcome for _, seen in reproduce(source, asks, options)]
+    assert outcomes == ["timeout"] * 3 + ["unmeasured"] * 3
+
+
 def test_one_case_leaves_no_state_for_the_next(tmp_path, options):
     code = "calls = []\n\n" + SCORE + "    calls.append(1)\n    return float(len(calls))\n"
     oracle, nop = seen(scorer(tmp_path, code), options, ORACLE, NOP)

@@ -13,7 +13,9 @@ from qualityhub.engine.sandbox.port import Completed
 from qualityhub.engine.trials.model import Ask, Observation, Trial
 
 DETAIL = 2000
-OUTCOMES = frozenset({"reward", "no_reward", "crashed", "timeout", "killed", "no_reference"})
+OUTCOMES = frozenset(
+    {"reward", "no_reward", "crashed", "timeout", "killed", "no_reference", "unmeasured"}
+)
 OUR_FAILURE = 71
 """Exit status by which a program of ours says that it failed itself."""
 

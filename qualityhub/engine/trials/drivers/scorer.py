@@ -90,6 +90,7 @@ def _completion(ask: Ask, row: Mapping[str, Any]) -> str | None:
 def _generated_case(ask: Ask, data: Mapping[str, Any]) -> dict[str, Any]:
     oracle = ask.probe == ORACLE
     return {
+        "probe": ask.probe,
         "index": data["index"],
         "oracle": oracle,
         "completion": None if oracle else _scripted(ask.probe),

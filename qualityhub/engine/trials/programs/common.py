@@ -49,7 +49,7 @@ def run(main):
 
 
 def run_case(index, work, timeout_s, answer, channel):
-    """Run ``work()`` in a child and answer with what it returned or how it ended.
+    """Run ``work()`` in a child, answer with what it returned or how it ended, return the outcome.
 
     ``work`` returns a dict with at least ``outcome``.
     """
@@ -91,6 +91,7 @@ def run_case(index, work, timeout_s, answer, channel):
         result = _decode(data, status)
     result["case"] = index
     answer(result)
+    return result["outcome"]
 
 
 def crashed(error):
