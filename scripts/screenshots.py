@@ -48,7 +48,7 @@ def take(page: Page, target: Path, path: str) -> None:
 def visit(page: Page, base: str, sign_in: str, gate: str, folder: Path) -> None:
     """Sign in and take every picture."""
     page.goto(sign_in)
-    page.get_by_role("button").first.click()
+    page.get_by_role("button", name="Sign in").click()
     page.wait_for_load_state("networkidle")
     take(page, folder / "overview.png", f"{base}/")
     take(page, folder / "inspections.png", f"{base}/inspections/")
