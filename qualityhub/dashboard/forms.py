@@ -90,6 +90,7 @@ class UploadForm(forms.Form):
     ) -> None:
         super().__init__(data, files, initial=initial)
         several = len(teams) > 1
+        self._only_team = "" if several else teams[0].slug
         self._choices("team", [(team.slug, team.name) for team in teams])
         self._choices("adapter", [("", "detect"), *((name, name) for name in adapters)])
         self._choices(
@@ -104,7 +105,7 @@ class UploadForm(forms.Form):
         )
         if not several:
             self.fields["team"].widget = forms.HiddenInput()
-            self.fields["team"].initial = teams[0].slug
+            self.fields["team"].initial = self._only_team
 
     def _choices(self, name: str, choices: list[tuple[str, str]]) -> None:
         field = self.fields[name]
@@ -118,6 +119,7 @@ class UploadForm(forms.Form):
         if "name" in fields and not slug:
             self.add_error("name", "The name needs at least one letter or digit.")
         fields["slug"] = slug
+        fields["team"] = fields.get("team") or self._only_team
         if "new_domain" in fields and bool(fields.get("domain")) == bool(fields["new_domain"]):
             self.add_error("domain", "Choose a domain or name a new one.")
         if bool(fields.get("archive")) == bool(fields.get("source")):

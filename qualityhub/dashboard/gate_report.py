@@ -15,13 +15,11 @@ SHOWN_EXCLUDED = 20
 MEANING = {
     "promote": (
         "No domain, no group and not the whole got worse by more than its margin.",
-        "The candidate may take the baseline's place. Set it as the new baseline to compare the "
-        "next one with it.",
+        "The candidate may take the baseline's place: set it as what the next one is compared to.",
     ),
     "block": (
         "At least one domain, group or the whole got worse, beyond what chance explains.",
-        "Look at the worst tasks of the blocked domains below, repair the training mixture, and "
-        "gate the next checkpoint. Rolling the dice again with the same checkpoint is no repair.",
+        "Look at the worst tasks of the blocked domains below, then gate the next checkpoint.",
     ),
     "inconclusive": (
         "The rollouts so far cannot tell whether a domain got worse.",

@@ -106,6 +106,7 @@ class ReportView:
 
 
 RULE_ORDER = ("fail", "error", "skip", "pass")
+NOT_FOR_IT = "does not apply"
 
 
 def report_view(document: Document) -> ReportView:
@@ -132,7 +133,11 @@ def report_view(document: Document) -> ReportView:
         rules=tuple(
             sorted(
                 document["rules"],
-                key=lambda rule: (RULE_ORDER.index(rule["status"]), rule["code"]),
+                key=lambda rule: (
+                    str(rule["reason"]).startswith(NOT_FOR_IT),
+                    RULE_ORDER.index(rule["status"]),
+                    rule["code"],
+                ),
             )
         ),
         claims=tuple(claims(document)),
@@ -208,7 +213,7 @@ def _reasons(document: Document) -> str:
     verdict = document["verdict"]
     if verdict in {"partial", "rejected"} and blocking:
         words = [
-            f"{title.lower() or 'a finding'} ({code}, {count:,} ×)"  # noqa: RUF001 - times
+            f"{title.lower() or 'a finding'} ({code}{f', {count:,} times' if count > 1 else ''})"
             for (code, title), count in blocking.most_common(3)
         ]
         rest = len(blocking) - len(words)

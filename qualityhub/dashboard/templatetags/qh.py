@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from django import template
 from django.urls import reverse
@@ -41,6 +41,7 @@ MEASURES = {
     "latency_ms": "latency, ms",
     "turns": "turns",
 }
+NONE = "\N{EN DASH}"
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 
@@ -116,9 +117,9 @@ def stacked(counts: Mapping[str, int], label: str = "") -> SafeString:
 
 
 @register.filter
-def number(value: float | None) -> str:
+def number(value: object) -> str:
     """Return a count with separators."""
-    return "–" if value is None else f"{value:,}"
+    return f"{value:,}" if _is_number(value) else NONE
 
 
 @register.filter
@@ -129,37 +130,37 @@ def plural(count: int | None, noun: str) -> str:
 
 
 @register.filter
-def percent(fraction: float | None) -> str:
+def percent(fraction: object) -> str:
     """Return a share in percent."""
-    return "–" if fraction is None else f"{100 * fraction:.1f} %"
+    return f"{100 * fraction:.1f} %" if _is_number(fraction) else NONE
 
 
 @register.filter
-def points(fraction: float | None) -> str:
+def points(fraction: object) -> str:
     """Return a change in percentage points, with its sign."""
-    return "–" if fraction is None else _signed(100 * fraction)
+    return _signed(100 * fraction) if _is_number(fraction) else NONE
 
 
 @register.filter
 def interval(row: Any) -> str:
     """Return the bounds of a change in points; ``row`` is a mapping or has attributes."""
     lower, upper = (_read(row, name) for name in ("lower", "upper"))
-    if lower is None or upper is None:
-        return "–"
+    if not (_is_number(lower) and _is_number(upper)):
+        return NONE
     return f"{_signed(100 * lower)} … {_signed(100 * upper)}"
 
 
 @register.filter
-def margin(fraction: float | None) -> str:
+def margin(fraction: object) -> str:
     """Return an accepted drop in points, without a sign."""
-    return "–" if fraction is None else f"{100 * fraction:.1f}"
+    return f"{100 * fraction:.1f}" if _is_number(fraction) else NONE
 
 
 @register.filter
-def seconds(value: float | None) -> str:
+def seconds(value: object) -> str:
     """Return a duration as a person says it."""
-    if value is None:
-        return "–"
+    if not _is_number(value):
+        return NONE
     if value < 10:
         return f"{value:.1f} s"
     if value < 2 * MINUTE:
@@ -172,7 +173,7 @@ def seconds(value: float | None) -> str:
 @register.filter
 def ago(moment: datetime | None) -> SafeString:
     """Return a time as ``<time>`` with relative words; the exact one is its title."""
-    if moment is None:
+    if not isinstance(moment, datetime):
         return mark_safe('<span class="muted">never</span>')
     moment = moment.astimezone(UTC)
     return format_html(
@@ -221,18 +222,18 @@ def split(text: str) -> list[str]:
 
 
 @register.filter
-def chance(value: float | None) -> str:
+def chance(value: object) -> str:
     """Return a probability; tiny ones as a bound."""
-    if value is None:
-        return "–"
+    if not _is_number(value):
+        return NONE
     return "below 0.0001" if value < 0.0001 else f"{value:.4f}".rstrip("0").rstrip(".")
 
 
 @register.filter
-def amount(value: float | None) -> str:
+def amount(value: object) -> str:
     """Return a measured amount with as many digits as a person reads."""
-    if value is None:
-        return "–"
+    if not _is_number(value):
+        return NONE
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -244,7 +245,7 @@ def measure(name: str) -> str:
 
 @register.filter
 def address(value: object) -> str:
-    """Return a trace reference where it is a web address, else nothing: no other scheme is linked."""
+    """Return a trace reference where it is a web address, else nothing to link to."""
     text = str(value or "")
     return text if text.startswith(("https://", "http://")) and text.isprintable() else ""
 
@@ -263,6 +264,11 @@ def domain_url(context: Context, domain: Domain) -> str:
     actor = getattr(context["request"], "qh_actor", None)
     alone = actor is not None and len(actor.team_ids) == 1
     return reverse("dashboard:domain", args=[domain.slug if alone else domain.public_id])
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Tell numbers from what templates give for a name that is missing."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _symbol(shape: str) -> SafeString:

@@ -74,7 +74,7 @@ def _register(form: UploadForm, actor: Actor) -> Inspection:
     archive: BinaryIO | None = fields["archive"].file if fields["archive"] else None
     with transaction.atomic():
         if fields["new_domain"]:
-            team = access_team(actor, fields["team"], Role.CONTRIBUTOR)
+            team = access_team(actor, fields["team"] or None, Role.CONTRIBUTOR)
             domain = domain_ensure(team=team, slug=fields["new_domain"], actor=str(actor))
         else:
             domain = access_domain(actor, fields["domain"], Role.CONTRIBUTOR)

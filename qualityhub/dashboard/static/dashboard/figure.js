@@ -4,6 +4,7 @@
   const system = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => root.dataset.theme || (system.matches ? "dark" : "light");
   const NARROW = 560;
+  const TITLE = 32;
 
   const draw = async (box) => {
     const wanted = theme();
@@ -11,12 +12,16 @@
     if (!answer.ok) throw new Error(String(answer.status));
     const figure = await answer.json();
     if (wanted !== theme()) return;
+    // The heading of the panel is the title.
+    delete figure.layout.title;
+    figure.layout.margin.t -= TITLE;
+    figure.layout.height -= TITLE;
     if (box.clientWidth < NARROW) {
-      // The heading of the panel says it; names and legend need the width.
-      delete figure.layout.title;
       figure.layout.font.size = 11;
       figure.layout.margin = { ...figure.layout.margin, l: 4, r: 8 };
     }
+    // A resize asks the box for its height.
+    box.style.height = `${figure.layout.height}px`;
     const alt = figure.layout.meta && figure.layout.meta.alt;
     if (alt) box.setAttribute("aria-label", alt);
     await Plotly.react(box, figure.data, figure.layout, {
