@@ -31,8 +31,10 @@ _PROBE_WALL_S = 30.0
 _REMEDIES = (
     (
         "Operation not permitted",
-        "allow unprivileged user namespaces (kernel.unprivileged_userns_clone=1, on Ubuntu also "
-        "kernel.apparmor_restrict_unprivileged_userns=0), or use --sandbox container",
+        (
+            "allow unprivileged user namespaces (kernel.unprivileged_userns_clone=1, on Ubuntu "
+            "also kernel.apparmor_restrict_unprivileged_userns=0), or use --sandbox container"
+        ),
     ),
     (
         "No space left",

@@ -40,6 +40,10 @@ _CAPABILITIES = [
     "SETUID",
     "NET_BIND_SERVICE",
 ]
+_ASK = (
+    "import sys,platform;print(sys.executable);print(sys.base_prefix);"
+    "print(platform.python_version());print(*platform.libc_ver())"
+)
 _REMEDY = "start Docker or Podman's service, or set DOCKER_HOST"
 _SAMPLE_S = 0.5
 _GRACE_S = 10
@@ -95,14 +99,7 @@ class ContainerSandbox:
         if self._interpreter is None:
             seen = self.run(
                 Command(
-                    argv=(
-                        "python3",
-                        "-I",
-                        "-S",
-                        "-c",
-                        "import sys,platform;print(sys.executable);print(sys.base_prefix);"
-                        "print(platform.python_version());print(*platform.libc_ver())",
-                    ),
+                    argv=("python3", "-I", "-S", "-c", _ASK),
                     env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
                 )
             )

@@ -11,6 +11,7 @@ import json
 import posixpath
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -94,7 +95,15 @@ def _instructions(text: str) -> list[tuple[str, str]]:
     directive = re.match(r"\s*#\s*escape\s*=\s*(\S)", text)
     if directive:
         escape = directive[1]
-    found: list[str] = []
+    pairs = []
+    for whole in _logical_lines(text, escape):
+        keyword, _, rest = whole.partition(" ")
+        pairs.append((keyword.upper(), rest.strip()))
+    return pairs
+
+
+def _logical_lines(text: str, escape: str) -> Iterator[str]:
+    """Yield lines with their continuations, without comments and the bodies of here-documents."""
     waiting = ""
     ends: list[str] = []
     for line in text.splitlines():
@@ -102,24 +111,20 @@ def _instructions(text: str) -> list[tuple[str, str]]:
             if line.strip() == ends[0]:
                 ends.pop(0)
             continue
-        if line.lstrip().startswith("#") or (waiting and not line.strip()):
+        bare = line.strip()
+        if bare.startswith("#") or (waiting and not bare):
             continue
-        if line.rstrip().endswith(escape):
-            waiting += line.rstrip()[:-1] + " "
+        if bare.endswith(escape):
+            waiting += bare[:-1] + " "
             continue
-        whole = (waiting + line).strip()
+        whole = (waiting + bare).strip()
         waiting = ""
         if whole:
-            found.append(whole)
-            if _HEREDOC.search(whole) and whole.split()[0].upper() in {"RUN", "COPY", "ADD"}:
+            yield whole
+            if whole.split()[0].upper() in {"RUN", "COPY", "ADD"}:
                 ends = re.findall(r"<<-?\s*['\"]?(\w+)", whole)
     if waiting.strip():
-        found.append(waiting.strip())
-    pairs = []
-    for whole in found:
-        keyword, _, rest = whole.partition(" ")
-        pairs.append((keyword.upper(), rest.strip()))
-    return pairs
+        yield waiting.strip()
 
 
 class _Reader:
@@ -241,14 +246,7 @@ class _Reader:
 
     def _copy(self, rest: str, *, add: bool = False) -> None:
         options, words = _flags(rest)
-        mode = None
-        for name, value in options.items():
-            if name == "--chmod":
-                mode = int(value, 8)
-            elif name not in {"--link", "--chown"} or (
-                name == "--chown" and value.split(":")[0] not in {"root", "0"}
-            ):
-                raise ValueError(name)
+        mode = _mode(options)
         if len(words) < 2:
             raise ValueError("COPY needs a source and a target")
         words = [self._expand(word) for word in words]
@@ -256,7 +254,7 @@ class _Reader:
         if add and any("://" in item or "git@" in item or ".tar" in item for item in sources):
             raise ValueError("ADD of an address or an archive")
         absolute = self._absolute(target)
-        if any(absolute == top or absolute.startswith(top + "/") for top in _HOST_FOLDERS):
+        if _is_host_folder(absolute):
             raise ValueError("the base is read-only there")
         into = target.endswith("/") or target in {".", ".."} or absolute in self._known_folders()
         matched = [path for item in sources for path in self._context.match(item)]
@@ -285,24 +283,11 @@ class _Reader:
         rest = re.sub(r"^(?:--mount=type=cache\S*\s+)+", "", rest)
         if rest.startswith("--"):
             raise ValueError("RUN with an option")
-        if rest.startswith("["):
-            words = json.loads(rest)
-            if not all(isinstance(word, str) for word in words):
-                raise ValueError("not a list of words")
-            commands = [words]
-            if words[:1] and PurePosixPath(words[0]).name in {"sh", "bash"}:
-                raise ValueError("a shell line")
-        else:
-            commands = _simple_commands(rest)
         # All or nothing: a line that is half understood is not understood.
-        steps = [self._step(words) for words in commands]
-        for step in steps:
+        for step in [self._step(words) for words in _commands(rest)]:
             if isinstance(step, PipCommand):
-                for name in step.files:
-                    for line in self._requirement_lines(name):
-                        self._requirements[line] = None
-                for requirement in step.requirements:
-                    self._requirements[requirement] = None
+                lines = [line for name in step.files for line in self._requirement_lines(name)]
+                self._requirements.update(dict.fromkeys([*lines, *step.requirements]))
             elif isinstance(step, dict):
                 self._folders.update(step)
             elif isinstance(step, list):
@@ -317,7 +302,7 @@ class _Reader:
         if words[0] == "mkdir":
             paths = [word for word in words[1:] if not word.startswith("-")]
             targets = [self._absolute(path) for path in paths]
-            if any(target.startswith(_HOST_FOLDERS) for target in targets):
+            if any(_is_host_folder(target) for target in targets):
                 raise ValueError("the base is read-only there")
             return dict.fromkeys(targets)
         if words[0] == "chmod" and len(words) > 2:
@@ -383,6 +368,35 @@ def _flags(rest: str) -> tuple[dict[str, str], list[str]]:
     if not all(isinstance(word, str) for word in words):
         raise ValueError("not a list of words")
     return options, words
+
+
+def _mode(options: dict[str, str]) -> int | None:
+    """Return what ``--chmod`` says; every other option must change nothing."""
+    mode = None
+    for name, value in options.items():
+        if name == "--chmod":
+            mode = int(value, 8)
+        elif name == "--chown":
+            if value.split(":")[0] not in {"root", "0"}:
+                raise ValueError("another owner")
+        elif name != "--link":
+            raise ValueError(name)
+    return mode
+
+
+def _is_host_folder(path: str) -> bool:
+    return any(path == top or path.startswith(top + "/") for top in _HOST_FOLDERS)
+
+
+def _commands(rest: str) -> list[list[str]]:
+    if not rest.startswith("["):
+        return _simple_commands(rest)
+    words = json.loads(rest)
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError("not a list of words")
+    if words[:1] and PurePosixPath(words[0]).name in {"sh", "bash"}:
+        raise ValueError("a shell line")
+    return [words]
 
 
 def _simple_commands(line: str) -> list[list[str]]:

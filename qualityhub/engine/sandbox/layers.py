@@ -28,7 +28,7 @@ from qualityhub.engine.sandbox.port import MIB, Command, Completed, Limits, Moun
 TARGET = "/qh/layer"
 """Where a layer is built and where it is mounted: a virtual environment knows its own path."""
 
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 LOG_CHARACTERS = 8_000
 _UV = "/qh/uv"
 _LIMITS = Limits(
@@ -88,12 +88,14 @@ class Layer:
     Attributes:
         path: Host folder.
         digest: Over requirements, lock, interpreter, platform, uv and builder version.
+        identity: The same without where the interpreter lies on this host; goes into trial keys.
         lock: ``name==version``, sorted.
         log: Tail of uv's output, at most :data:`LOG_CHARACTERS`.
     """
 
     path: Path
     digest: str
+    identity: str
     lock: tuple[str, ...]
     log: str
 
@@ -174,7 +176,7 @@ def locate_layer(digest: str, home: Path) -> Layer | None:
     if found is None:
         return None
     path, facts = found
-    return Layer(path, digest, tuple(facts["lock"]), facts["log"])
+    return Layer(path, digest, facts["identity"], tuple(facts["lock"]), facts["log"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +221,18 @@ class _Builder:
         )
 
     def digest(self, locked: _Locked) -> str:
-        """Return the name of the layer that a lock leads to."""
+        """Return the name of the layer that a lock leads to; its content knows the prefix."""
+        return digest_json("layer", [self.identity(locked), str(self._python.prefix)])
+
+    def identity(self, locked: _Locked) -> str:
+        """Return what the layer means on any host."""
         return digest_json(
-            "layer",
+            "layer-identity",
             {
                 "requirements": list(self._requirements),
                 "lock": hashlib.sha256(locked.text.encode()).hexdigest(),
                 "python": self._python.version,
                 "implementation": self._python.implementation,
-                "prefix": str(self._python.prefix),
                 "platform": f"{platform.system()} {platform.machine()}",
                 "libc": self._python.libc,
                 "uv": _file_digest(self._uv),
@@ -282,13 +287,14 @@ class _Builder:
                 digest,
                 place,
                 {
+                    "identity": self.identity(locked),
                     "lock": list(locked.names),
                     "log": log,
                     "python": self._python.version,
                     "requirements": list(self._requirements),
                 },
             )
-        return Layer(path, digest, locked.names, log)
+        return Layer(path, digest, self.identity(locked), locked.names, log)
 
     def _resolve(self, *, builds: bool) -> Completed:
         script = (
@@ -447,6 +453,6 @@ def _at_fault(log: str, requirements: tuple[str, ...]) -> str:
 def _sentence(log: str) -> str:
     """Return uv's own explanation as one line, without its drawing."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", log)
-    lines = [re.sub(r"^[\s×│╰─▶├→]+|^error:\s*", "", line).strip() for line in text.splitlines()]
+    lines = [re.sub(r"^\W+|^error:\s*", "", line).strip() for line in text.splitlines()]
     useful = [line for line in lines if line and not line.startswith(("hint:", "warning:"))]
     return re.sub(r"\s+", " ", " ".join(useful))[:400] or "uv gave no reason"

@@ -27,7 +27,7 @@ def prepare_files(rehearsal: Rehearsal, context: Path, home: Path) -> tuple[Path
         home: Our data folder.
 
     Raises:
-        ContextError: A copy goes through a link.
+        ContextError: A copy goes through a link, or its source cannot be read.
     """
     with store.fresh(home, KIND) as place:
         place.mkdir(parents=True, mode=0o755)
@@ -97,7 +97,10 @@ def _copy(source: Path, target: Path, mode: int | None) -> None:
     if source.is_symlink():
         target.symlink_to(source.readlink())
         return
-    file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise ContextError(f"{source.name} cannot be read: {error.strerror}") from error
     with os.fdopen(file, "rb") as content, target.open("wb") as copy:
         shutil.copyfileobj(content, copy)
         seen = os.fstat(content.fileno())

@@ -9,7 +9,7 @@ import stat
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from qualityhub.engine.errors import MachineryError
 
@@ -54,6 +54,7 @@ def unpack_stream(stream: IO[bytes], target: Path, owner: int, *, strip: str = "
     seen = Unpacked()
     modes: list[tuple[str, int]] = []
     root = os.open(target, _FOLDER)
+    place = _Place(root, owner, strip)
     try:
         if owner >= 0:
             os.fchown(root, owner, owner)
@@ -63,7 +64,7 @@ def unpack_stream(stream: IO[bytes], target: Path, owner: int, *, strip: str = "
                 if parts is None:
                     continue
                 _count(seen, entry)
-                _write(archive, entry, root, parts, owner, strip, seen)
+                _write(archive, entry, parts, place, seen)
                 if entry.isdir():
                     modes.append(("/".join(parts) or ".", entry.mode & 0o1777))
         # Last, or a folder without its write bit could not be filled.
@@ -95,15 +96,22 @@ def _parts(name: str, strip: str) -> list[str] | None:
     return parts
 
 
+class _Place(NamedTuple):
+    """Where a tree is written: its open root, whose it is, what is left off its names."""
+
+    root: int
+    owner: int
+    strip: str
+
+
 def _write(
     archive: tarfile.TarFile,
     entry: tarfile.TarInfo,
-    root: int,
     parts: list[str],
-    owner: int,
-    strip: str,
+    place: _Place,
     seen: Unpacked,
 ) -> None:
+    root, owner, strip = place
     if not parts:
         if entry.isdir() and owner >= 0:
             os.fchown(root, owner + entry.uid, owner + entry.gid)

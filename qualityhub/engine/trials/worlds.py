@@ -20,7 +20,7 @@ from qualityhub.engine.errors import InvalidInputError
 from qualityhub.engine.sandbox import base, images, rehearse, store
 from qualityhub.engine.sandbox.buildcontext import ContextError
 from qualityhub.engine.sandbox.container import ContainerSandbox
-from qualityhub.engine.sandbox.dockerfile import Rehearsal, read_dockerfile
+from qualityhub.engine.sandbox.dockerfile import read_dockerfile
 from qualityhub.engine.sandbox.interpreters import (
     Interpreter,
     default_interpreter,
@@ -80,9 +80,10 @@ def prepare_world(
 class _Extras:
     """What a rehearsed image adds to the world of its interpreter and layer."""
 
-    rehearsal: Rehearsal | None = None
-    context: Path | None = None
+    files: str = ""
+    path: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
 
 
 class _Maker:
@@ -123,31 +124,29 @@ class _Maker:
                 log=layer.log,
                 python=python.version,
             )
-        files: tuple[Path, str] | None = None
-        if extras.rehearsal is not None and extras.context is not None:
-            files = rehearse.prepare_files(extras.rehearsal, extras.context, self._home)
-        return self._ready(python, layer, files, extras)
+        return self._ready(python, layer, extras)
 
     def of_task(self, task: Task) -> World:
         """Return the world of one task with an image of its own."""
-        data = task.data
-        unable = _unable(data)
+        unable = _unable(task.data, self._environment.root)
         if unable is not None:
             return self._unavailable(*unable)
-        root = self._environment.root
-        if root is None:
-            return self._unavailable("the environment has no files here", "its files")
-        dockerfile = str(data.get("dockerfile") or "")
-        image = str(data.get("docker_image") or "")
-        context = _below(root, str(data.get("context") or "") or str(Path(dockerfile).parent))
+        root = self._environment.root or Path()
+        dockerfile = str(task.data.get("dockerfile") or "")
+        image = str(task.data.get("docker_image") or "")
+        context = str(task.data.get("context") or "") or str(Path(dockerfile).parent)
         if not dockerfile and not image:
             return self._failed("the task names neither a Dockerfile nor an image")
-        if images.engine_available() and not isinstance(self._sandbox, ContainerSandbox):
-            return self._of_image(root, context, dockerfile, image)
+        if isinstance(self._sandbox, ContainerSandbox):
+            return self._unavailable(
+                "the container provider does not run images of tasks", "the bwrap provider"
+            )
+        if images.engine_available():
+            return self._of_image(root, _below(root, context), dockerfile, image)
         text = f"FROM {image}\n"
         if dockerfile:
             text = _below(root, dockerfile).read_text(encoding="utf-8", errors="replace")
-        return self._rehearsed(text, context)
+        return self._rehearsed(text, _below(root, context))
 
     def _of_image(self, root: Path, context: Path, dockerfile: str, image: str) -> World:
         if dockerfile:
@@ -203,21 +202,20 @@ class _Maker:
                 f"the Dockerfile cannot be rehearsed here: {rehearsal.unsupported[0]}{rest}",
                 _ENGINE,
             )
-        if isinstance(self._sandbox, ContainerSandbox):
-            return self._unavailable(
-                "the container provider does not run images of tasks", "the bwrap provider"
-            )
-        env = {name: value for name, value in rehearsal.env.items() if name != "PATH"}
         try:
-            world = self.of_python(
-                rehearsal.python or None,
-                rehearsal.pip_requirements,
-                _Extras(rehearsal, context, env),
-            )
+            path, digest = rehearse.prepare_files(rehearsal, context, self._home)
         except ContextError as error:
             return self._failed(f"the image does not build: {error}")
-        except OSError as error:
-            return self._failed(f"the build context cannot be read: {error.strerror}")
+        world = self.of_python(
+            rehearsal.python or None,
+            rehearsal.pip_requirements,
+            _Extras(
+                files=digest,
+                path=str(path),
+                env={name: value for name, value in rehearsal.env.items() if name != "PATH"},
+                workdir=rehearsal.workdir,
+            ),
+        )
         if world.status == "unavailable" and not world.log:
             return replace(world, would_need=f"{world.would_need}, or {_ENGINE}")
         return world
@@ -227,38 +225,35 @@ class _Maker:
             return self._sandbox.interpreter(spec)
         return find_interpreter(spec)
 
-    def _ready(
-        self,
-        python: Interpreter,
-        layer: Layer,
-        files: tuple[Path, str] | None,
-        extras: _Extras,
-    ) -> World:
-        paths = {"interpreter": str(python.path), "prefix": str(python.prefix)}
-        paths["layer"] = str(layer.path)
-        if files is not None:
-            paths["files"] = str(files[0])
-        rehearsal = extras.rehearsal
+    def _ready(self, python: Interpreter, layer: Layer, extras: _Extras) -> World:
+        paths = {
+            "interpreter": str(python.path),
+            "prefix": str(python.prefix),
+            "layer": str(layer.path),
+        }
+        if extras.files:
+            paths["files"] = extras.path
         return self._named(
             World(
                 status="ready",
-                provisional=rehearsal is not None,
-                provisional_reason=_REHEARSED if rehearsal is not None else "",
+                provisional=bool(extras.files),
+                provisional_reason=_REHEARSED if extras.files else "",
                 provider=self._sandbox.name,
                 python=python.version,
                 layer=layer.digest,
                 lock=layer.lock,
                 log=layer.log,
                 paths=paths,
-                files=files[1] if files is not None else "",
+                files=extras.files,
                 env=dict(extras.env),
-                workdir=rehearsal.workdir if rehearsal is not None else "",
+                workdir=extras.workdir,
                 interpreter=f"{TARGET}/bin/python",
             ),
             python,
+            layer.identity,
         )
 
-    def _named(self, world: World, python: Interpreter | None = None) -> World:
+    def _named(self, world: World, python: Interpreter | None = None, layer: str = "") -> World:
         capability = self._sandbox.capability()
         facts: dict[str, Any] = {
             "version": WORLD_VERSION,
@@ -267,7 +262,7 @@ class _Maker:
             "machine": platform.machine(),
             "base": world.base or base.facts(),
             "files": world.files,
-            "layer": world.layer,
+            "layer": layer,
             "python": world.python,
             "env": dict(world.env),
             "workdir": world.workdir,
@@ -295,7 +290,9 @@ def _closed(sentence: str) -> str:
     return sentence if sentence.endswith((".", "…")) else sentence + "."
 
 
-def _unable(data: Mapping[str, Any]) -> tuple[str, str] | None:
+def _unable(data: Mapping[str, Any], root: Path | None) -> tuple[str, str] | None:
+    if root is None:
+        return "the environment has no files here", "its files"
     if data.get("compose"):
         return "the task needs several services (compose)", "support for compose services"
     if str(data.get("os") or "linux") != "linux":

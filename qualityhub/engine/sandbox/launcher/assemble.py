@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import Any, NamedTuple, NoReturn
 
 from qualityhub.engine.sandbox.launcher.cgroups import Group
 
@@ -24,24 +25,26 @@ CAPABILITIES = (
 _OWN_PIDS = 3
 
 
+class Files(NamedTuple):
+    """Open files of a command that is about to start: streams, arguments, what bubblewrap reads."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    arguments: int
+    others: tuple[int, ...]
+
+
 def arguments(
-    request: dict[str, Any],
-    root: str,
-    binds: list[tuple[str, str]],
-    shared_memory: str,
-    *,
-    seccomp: int,
-    status: int,
+    request: dict[str, Any], root: str, binds: list[tuple[str, str]], shared_memory: str
 ) -> bytes:
-    """Return bubblewrap's arguments, each ended by a NUL.
+    """Return bubblewrap's arguments but for its open files, packed.
 
     Args:
         request: As sent by the asking process.
         root: Where ``/`` of the world lies.
         binds: ``(where, target)``, outer targets first.
         shared_memory: Where ``/dev/shm`` lies; it counts against the disk limit.
-        seccomp: File from which bubblewrap reads the filter.
-        status: File to which bubblewrap reports.
     """
     words: list[str] = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
     if not request["network"]:
@@ -57,31 +60,30 @@ def arguments(
     words += ["--remount-ro", "/dev", "--chdir", request["cwd"], "--clearenv"]
     for name, value in request["env"]:
         words += ["--setenv", name, value]
-    words += ["--seccomp", str(seccomp), "--json-status-fd", str(status)]
+    return packed(words)
+
+
+def packed(words: Iterable[str]) -> bytes:
+    """Return words as bubblewrap reads them, each ended by a NUL."""
     return b"".join(os.fsencode(word) + b"\0" for word in words)
 
 
 def become_bubblewrap(
-    program: str,
-    args: int,
-    request: dict[str, Any],
-    group: Group | None,
-    streams: tuple[int, int, int],
-    keep_open: tuple[int, ...],
+    program: str, request: dict[str, Any], group: Group | None, files: Files
 ) -> NoReturn:
     """Turn this freshly forked process into bubblewrap; never returns."""
     try:
         if group is not None:
             group.enter()
-        for target, source in enumerate(streams):
+        for target, source in enumerate((files.stdin, files.stdout, files.stderr)):
             os.dup2(source, target)
-        _close_others(keep_open)
+        _close_others((files.arguments, *files.others))
         _limit(request["limits"], group)
         os.umask(request["umask"])
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execve(program, ["bwrap", "--args", str(args), "--", *request["argv"]], {})  # noqa: S606
+        os.execve(program, ["bwrap", "--args", str(files.arguments), "--", *request["argv"]], {})  # noqa: S606
     except BaseException as error:  # noqa: BLE001 - a forked child must not run its parent's code
         os.write(2, f"cannot start bubblewrap: {error}".encode())
     os._exit(125)

@@ -184,8 +184,8 @@ class Group:
                 self._cpu_version = hierarchy.version
                 source = "cpuacct.usage" if hierarchy.version == 1 else "cpu.stat"
                 self._cpu = _open(f"{folder}/{source}")
-            # Version 1 moves a lone thread without the global lock that a whole process needs, which
-            # can take tens of milliseconds; what enters here is freshly forked, one thread.
+            # Version 1 moves a lone thread without the global lock that a whole process needs; that
+            # lock can take tens of milliseconds. What enters here is freshly forked: one thread.
             door = "tasks" if hierarchy.version == 1 else "cgroup.procs"
             self._procs.append(os.open(f"{folder}/{door}", os.O_WRONLY | os.O_CLOEXEC))
 

@@ -9,10 +9,15 @@ import resource
 import signal
 import socket
 import time
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from qualityhub.engine.sandbox.launcher import kernel, wire
-from qualityhub.engine.sandbox.launcher.assemble import arguments, become_bubblewrap
+from qualityhub.engine.sandbox.launcher.assemble import (
+    Files,
+    arguments,
+    become_bubblewrap,
+    packed,
+)
 from qualityhub.engine.sandbox.launcher.cgroups import Group, Hierarchy
 from qualityhub.engine.sandbox.launcher.readback import collect, stream_folder
 from qualityhub.engine.sandbox.launcher.stage import STAGE, Source, Stage, StageError
@@ -52,6 +57,23 @@ class Host:
         self.bwrap = bwrap
         self.libraries = libraries
         self.seccomp = seccomp
+
+
+class Start(NamedTuple):
+    """What is started: bubblewrap's path, its packed arguments, the command's input."""
+
+    program: str
+    arguments: bytes
+    data: bytes
+
+
+class Ended(NamedTuple):
+    """How it ended: what was watched, wait status, bubblewrap's report, seconds."""
+
+    watch: Watch
+    status: int
+    report: bytes
+    wall_s: float
 
 
 def serve(channel: socket.socket, mapper: socket.socket, host: Host, name: str) -> NoReturn:
@@ -106,10 +128,9 @@ def _serve(channel: socket.socket, mapper: socket.socket, host: Host, name: str)
     if host.is_root:
         _leave_root(mapper, host.id_base)
     root, binds = _build(stage, request, sources, brought)
-    watch, status, report, started, ended = _run(
-        channel, host, request, group, program, stage.scratch(0o1777), root, binds, data
-    )
-    _answer(channel, stage, request, group, watch, status, report, started, ended)
+    args = arguments(request, root, binds, stage.scratch(0o1777))
+    ended = _run(channel, host, request, group, Start(program, args, data))
+    _answer(channel, stage, request, group, ended)
 
 
 def _ask_for_map(mapper: socket.socket) -> None:
@@ -204,39 +225,23 @@ def _copy_file(stage: Stage, source: str) -> str:
 
 
 def _run(
-    channel: socket.socket,
-    host: Host,
-    request: dict[str, Any],
-    group: Group | None,
-    program: str,
-    shared_memory: str,
-    root: str,
-    binds: list[tuple[str, str]],
-    data: bytes,
-) -> tuple[Watch, int, bytes, float, float]:
+    channel: socket.socket, host: Host, request: dict[str, Any], group: Group | None, start: Start
+) -> Ended:
     limits = request["limits"]
     stdin, feed = os.pipe()
     out, stdout = os.pipe()
     err, stderr = os.pipe()
     report, status_file = os.pipe()
     seccomp = _memory_file("filter", host.seccomp)
-    args = _memory_file(
-        "arguments",
-        arguments(request, root, binds, shared_memory, seccomp=seccomp, status=status_file),
-    )
+    options = ("--seccomp", str(seccomp), "--json-status-fd", str(status_file))
+    args = _memory_file("arguments", start.arguments + packed(options))
     started = time.monotonic()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         kernel.die_with_parent(parent)
-        become_bubblewrap(
-            program,
-            args,
-            request,
-            group,
-            (stdin, stdout, stderr),
-            (args, seccomp, status_file),
-        )
+        files = Files(stdin, stdout, stderr, args, (seccomp, status_file))
+        become_bubblewrap(start.program, request, group, files)
     for file in (stdin, stdout, stderr, status_file, seccomp, args):
         os.close(file)
     watch = Watch(
@@ -250,9 +255,9 @@ def _run(
     sampled = limits["memory_bytes"]
     if group is not None and "memory" in group.limited:
         sampled = 0
-    status = watch.until_dead(memoryview(data), started + limits["wall_s"], sampled)
-    ended = time.monotonic()
-    return watch, status, os.read(report, 65536), started, ended
+    status = watch.until_dead(memoryview(start.data), started + limits["wall_s"], sampled)
+    wall_s = time.monotonic() - started
+    return Ended(watch, status, os.read(report, 65536), wall_s)
 
 
 def _memory_file(name: str, content: bytes) -> int:
@@ -268,12 +273,9 @@ def _answer(
     stage: Stage,
     request: dict[str, Any],
     group: Group | None,
-    watch: Watch,
-    status: int,
-    report: bytes,
-    started: float,
-    ended: float,
+    ended: Ended,
 ) -> None:
+    watch = ended.watch
     if watch.abandoned:
         raise EOFError("the asking process is gone")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -284,10 +286,10 @@ def _answer(
         cpu_s = max(cpu_s, group.cpu_s() or 0.0)
         peak = group.peak_bytes() or peak
         out_of_memory = out_of_memory or group.out_of_memory()
-    code = _exit_code(report, watch.stderr)
+    code = _exit_code(ended.report, watch.stderr)
     if code is None and not (watch.timed_out or out_of_memory):
         text = watch.stderr.decode(errors="replace").strip()
-        how = f"wait status {status}"
+        how = f"wait status {ended.status}"
         raise StageError(f"bubblewrap could not build the world: {text or how}")
     files = collect(stage, request["collect"], request["limits"]["collect_bytes"])
     kept = None
@@ -303,7 +305,7 @@ def _answer(
             "stderr": len(watch.stderr),
             "dropped_bytes": watch.dropped,
             "collected": [[path, len(content)] for path, content in files],
-            "wall_s": ended - started,
+            "wall_s": ended.wall_s,
             "cpu_s": cpu_s,
             "peak_memory_bytes": peak,
             "kept": kept is not None,

@@ -48,6 +48,8 @@ class Watch:
         for file in (stdout, stderr, stdin):
             os.set_blocking(file, False)
         self._open = {stdout, stderr}
+        self._data = memoryview(b"")
+        self._sampled = time.monotonic()
 
     @property
     def stdout(self) -> bytes:
@@ -71,47 +73,49 @@ class Watch:
         for file in self._open:
             self._poll.register(file, select.POLLIN)
         self._poll.register(pidfd, select.POLLIN)
-        # An event mask of 0 still reports the hang-up of the other side.
         self._poll.register(self._channel, select.POLLRDHUP)
-        feeding = bool(data)
-        if feeding:
+        self._data = data
+        if data:
             self._poll.register(self._stdin, select.POLLOUT)
         else:
             os.close(self._stdin)
-        sampled = time.monotonic()
         try:
-            while True:
+            while not self._over(deadline, memory_bytes):
                 left = deadline - time.monotonic()
-                if left <= 0:
-                    self.timed_out = True
-                    break
                 if memory_bytes:
                     left = min(left, SAMPLE_S)
-                events = dict(self._poll.poll(left * 1000))
+                events = dict(self._poll.poll(max(0.0, left) * 1000))
                 if self._channel in events:
                     self.abandoned = True
                     break
-                if feeding and self._stdin in events:
-                    data = self._feed(data)
-                    feeding = bool(data)
-                for file in tuple(self._open):
-                    if file in events:
-                        self._take(file)
+                self._serve(events)
                 if pidfd in events:
                     break
-                if memory_bytes and time.monotonic() - sampled >= SAMPLE_S:
-                    sampled = time.monotonic()
-                    self.peak_bytes = max(self.peak_bytes, tree_bytes(self._pid))
-                    if self.peak_bytes > memory_bytes:
-                        self.over_memory = True
-                        break
         finally:
-            if feeding:
+            if self._data:
                 os.close(self._stdin)
             os.close(pidfd)
         status = kill_all(self._pid)
         self._drain()
         return status
+
+    def _over(self, deadline: float, memory_bytes: int) -> bool:
+        """Whether the command must end now: its time is up or its memory is too much."""
+        now = time.monotonic()
+        if now >= deadline:
+            self.timed_out = True
+        elif memory_bytes and now - self._sampled >= SAMPLE_S:
+            self._sampled = now
+            self.peak_bytes = max(self.peak_bytes, tree_bytes(self._pid))
+            self.over_memory = self.peak_bytes > memory_bytes
+        return self.timed_out or self.over_memory
+
+    def _serve(self, events: dict[int, int]) -> None:
+        if self._data and self._stdin in events:
+            self._data = self._feed(self._data)
+        for file in tuple(self._open):
+            if file in events:
+                self._take(file)
 
     def _feed(self, data: memoryview) -> memoryview:
         try:
@@ -188,12 +192,18 @@ def tree_bytes(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError):
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) * 1024
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+    for line in _lines(f"/proc/{pid}/smaps_rollup"):
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    # Without the right to look closer: resident pages, shared ones counted each time.
+    for line in _lines(f"/proc/{pid}/statm"):
+        return int(line.split()[1]) * resource.getpagesize()
     return 0
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.readlines()
+    except OSError:
+        return []
