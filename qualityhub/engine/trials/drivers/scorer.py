@@ -47,6 +47,7 @@ class ScorerDriver(Driver):
                     _generated_case(ask, data[ask.task])
                     if generated
                     else {
+                        "probe": ask.probe,
                         "row": ids.index(ask.task),
                         "completion": _completion(ask, data[ask.task]),
                     }
