@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import tarfile
 import tempfile
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 180
 
 ROW = (
     '{"task_id": "T/%d", "prompt": "def f(x):\\n", "entry_point": "f", '
@@ -39,8 +50,6 @@ def rows():
 @pytest.fixture
 def archive_of():
     """``archive_of({"a.jsonl": b"…"})`` returns a tar archive as an open file."""
-    import io
-    import tarfile
 
     def make(files):
         data = io.BytesIO()
@@ -53,3 +62,84 @@ def archive_of():
         return data
 
     return make
+
+
+@pytest.fixture
+def upload(environment, open_home, archive_of):
+    """``upload(rows(3))`` registers a HumanEval file as a version."""
+    from qualityhub.registry.services import version_register
+
+    def make(data):
+        return version_register(
+            environment=environment,
+            actor="owner@example.org",
+            archive=archive_of({"tasks.jsonl": data}),
+            filename="tasks.tar.gz",
+        ).version
+
+    return make
+
+
+@pytest.fixture
+def broker(open_home):
+    from qualityhub.standalone.broker import EmbeddedValkey
+
+    server = EmbeddedValkey(open_home / "valkey")
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture
+def start_worker(database_url, broker, open_home):
+    """``start_worker("a")`` starts a worker with one process and a scheduler, in its own group."""
+    from django.db import connection
+
+    started = []
+    url = urlsplit(database_url)._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(open_home),
+        "PYTHONPATH": str(ROOT),
+        "QH_HOME": str(open_home),
+        "QH_DATABASE_URL": url,
+        "QH_BROKER_URL": broker,
+        "QH_SECRET_KEY": "for-tests-" * 5,
+        "QH_LEASE_SECONDS": "5",
+    }
+    log = (open_home / "workers.log").open("ab")
+
+    def start(name):
+        words = ("--app", "workers.app", "--skip-checks", "worker", "--beat", "--concurrency", "1")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "celery", *words, "--hostname", f"{name}@%h"],
+            cwd=open_home,
+            env=environ,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    log.close()
+
+
+@pytest.fixture
+def wait_for(open_home):
+    """``wait_for(condition)`` returns what it returns once that is true; a worker's log is shown else."""
+
+    def wait(what):
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := what()):
+            if time.monotonic() > deadline:
+                log = (open_home / "workers.log").read_text()
+                pytest.fail("it did not happen in time\n" + log[-4000:])
+            time.sleep(0.05)
+        return found
+
+    return wait

@@ -13,7 +13,6 @@ from qualityhub.inspections.draining import drain
 from qualityhub.inspections.models import Inspection, InspectionTrial, TrialRecord
 from qualityhub.inspections.services import inspection_start
 from qualityhub.inspections.subjects import derive_again
-from qualityhub.registry.services import version_register
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,15 +24,10 @@ def bench():
     bench.close()
 
 
-def test_hub_and_engine_say_the_same(environment, open_home, rows, archive_of, bench):
+def test_hub_and_engine_say_the_same(open_home, rows, upload, bench):
     data = rows(6, wrong=[2])
-    registered = version_register(
-        environment=environment,
-        actor="owner@example.org",
-        archive=archive_of({"tasks.jsonl": data}),
-        filename="tasks.tar.gz",
-    )
-    inspection = inspection_start(version=registered.version, actor="owner@example.org")
+    version = upload(data)
+    inspection = inspection_start(version=version, actor="owner@example.org")
     drain(bench, 60)
     inspection = Inspection.objects.get(pk=inspection.pk)
     assert (inspection.status, inspection.error_message) == ("finished", "")
@@ -48,7 +42,7 @@ def test_hub_and_engine_say_the_same(environment, open_home, rows, archive_of, b
     assert [row["verdict"] for row in inspection.report["tasks"]] == [
         row.verdict for row in alone.tasks
     ]
-    admitted = registered.version.tasks.order_by("position").values_list("admitted", flat=True)
+    admitted = version.tasks.order_by("position").values_list("admitted", flat=True)
     assert list(admitted) == [True, True, False, True, True, True]
     assert json.loads(json.dumps(derive_again(inspection).as_json())) == inspection.report
     assert TrialRecord.objects.count() == InspectionTrial.objects.count() == alone.trials["run"]

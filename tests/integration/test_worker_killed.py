@@ -4,88 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-from django.db import connection
 from django.db.models import Count
 
 from qualityhub.engine.inspect import InspectOptions, inspect_source
 from qualityhub.engine.policy import AdmissionPolicy
 from qualityhub.inspections.models import Batch, Inspection, InspectionTrial, TrialRecord
 from qualityhub.inspections.services import inspection_start
-from qualityhub.registry.services import version_register
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ROOT = Path(__file__).parents[2]
 TASKS = 20
-PATIENCE_S = 180
-
-
-@pytest.fixture
-def broker(open_home):
-    from qualityhub.standalone.broker import EmbeddedValkey
-
-    server = EmbeddedValkey(open_home / "valkey")
-    yield server.start()
-    server.stop()
-
-
-@pytest.fixture
-def start_worker(database_url, broker, open_home):
-    """``start_worker("a")`` starts a worker with one process and a scheduler, in its own group."""
-    started = []
-    url = urlsplit(database_url)._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(open_home),
-        "PYTHONPATH": str(ROOT),
-        "QH_HOME": str(open_home),
-        "QH_DATABASE_URL": url,
-        "QH_BROKER_URL": broker,
-        "QH_SECRET_KEY": "for-tests-" * 5,
-        "QH_LEASE_SECONDS": "5",
-    }
-    log = (open_home / "workers.log").open("ab")
-
-    def start(name):
-        words = ("--app", "workers.app", "--skip-checks", "worker", "--beat", "--concurrency", "1")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "celery", *words, "--hostname", f"{name}@%h"],
-            cwd=open_home,
-            env=environ,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        kill_group(process)
-    log.close()
-
-
-def kill_group(process):
-    """Kill a worker with all its processes, as the loss of its machine would."""
-    if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def wait_for(what, log):
-    """Return what ``what`` returns once it is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := what()):
-        if time.monotonic() > deadline:
-            pytest.fail("it did not happen in time\n" + log.read_text()[-4000:])
-        time.sleep(0.05)
-    return found
 
 
 def parent_of(pid):
@@ -95,18 +25,12 @@ def parent_of(pid):
         return 0
 
 
-def test_killed_worker_loses_nothing(environment, start_worker, open_home, rows, archive_of):
+def test_killed_worker_loses_nothing(start_worker, wait_for, open_home, rows, upload):
     data = rows(TASKS, wrong=[3, 11])
-    version = version_register(
-        environment=environment,
-        actor="owner@example.org",
-        archive=archive_of({"tasks.jsonl": data}),
-        filename="tasks.tar.gz",
-    ).version
+    version = upload(data)
     workers = {process.pid: process for process in map(start_worker, ("a", "b"))}
     # No ticket is sent from here: the scheduler finds the waiting work.
     inspection = inspection_start(version=version, actor="owner@example.org")
-    log = open_home / "workers.log"
 
     def busy():
         """Return a batch of trials in the hands of a worker, frozen there, and that worker."""
@@ -120,14 +44,15 @@ def test_killed_worker_loses_nothing(environment, start_worker, open_home, rows,
             os.killpg(worker.pid, signal.SIGCONT)
         return None
 
-    batch, worker = wait_for(busy, log)
-    kill_group(worker)
+    batch, worker = wait_for(busy)
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
 
     def ended():
         row = Inspection.objects.get(pk=inspection.pk)
         return row if row.finished_at else None
 
-    result = wait_for(ended, log)
+    result = wait_for(ended)
     assert (result.status, result.error_message) == ("finished", "")
     assert worker.returncode == -signal.SIGKILL
     assert len([process for process in workers.values() if process.poll() is None]) == 1
@@ -150,3 +75,21 @@ def test_killed_worker_loses_nothing(environment, start_worker, open_home, rows,
         item.fingerprint for item in alone.findings
     }
     assert result.trials_total == alone.trials["run"]
+
+
+def test_ending_worker_gives_back_what_it_holds(start_worker, wait_for, rows, upload):
+    inspection = inspection_start(version=upload(rows(TASKS)), actor="owner@example.org")
+    worker = start_worker("a")
+
+    def busy():
+        return Batch.objects.filter(kind="trials", status="leased", leased_at__isnull=False).first()
+
+    wait_for(busy)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(timeout=60) == 0
+    assert not Batch.objects.filter(status="leased").exists()
+    waiting = Batch.objects.filter(inspection=inspection, status="queued")
+    assert set(waiting.values_list("attempts", flat=True)) == {0}
+    inspection.refresh_from_db()
+    assert inspection.status == "running"
+    assert TrialRecord.objects.count() == inspection.trials_done
