@@ -109,11 +109,16 @@ def _lease(pk: int, domain_id: int, worker: str) -> Lease:
         unique_fields=["domain"],
         update_fields=["served_at"],
     )
-    batch = Batch.objects.select_related(
-        "inspection__version__environment__domain",
-        "inspection__version__environment__team",
-        "inspection__job",
-    ).get(pk=pk)
+    # Worlds and inputs of a large inspection have megabytes; who needs them reads them then.
+    batch = (
+        Batch.objects.select_related(
+            "inspection__version__environment__domain",
+            "inspection__version__environment__team",
+            "inspection__job",
+        )
+        .defer("inspection__worlds", "inspection__inputs", "inspection__report")
+        .get(pk=pk)
+    )
     return Lease(batch, token)
 
 
@@ -135,7 +140,7 @@ def fenced(lease: Lease) -> Iterator[tuple[Inspection, Batch]]:
         inspection = (
             Inspection.objects.select_for_update(of=("self",))
             .select_related("job", "team", "audit_run", "version__environment__domain")
-            .defer("report")
+            .defer("report", "worlds", "inputs")
             .filter(pk=lease.batch.inspection_id, status__in=OPEN)
             .first()
         )
