@@ -110,8 +110,8 @@ lock: $(STAMP) ## Resolve the dependencies anew and write the lock file
 
 .PHONY: bench
 bench: compiled ## Every benchmark of benchmarks/, one after the other
-	@for script in benchmarks/bench_*.py; do \
-	  [[ -e $$script ]] || { echo 'no benchmarks/bench_*.py'; exit 1; }; \
+	@for script in benchmarks/*.py; do \
+	  [[ -e $$script ]] || { echo 'no benchmarks/*.py'; exit 1; }; \
 	  echo "== $$script"; $(CLEAN_ENV) $(PY) "$$script"; done
 
 .PHONY: clean
