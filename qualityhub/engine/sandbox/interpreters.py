@@ -118,18 +118,19 @@ def _candidates() -> list[Path]:
     folders = [Path(item) for item in os.environ.get("PATH", "/usr/bin:/bin").split(":") if item]
     folders += [Path("/usr/bin"), Path("/usr/local/bin")]
     for folder in dict.fromkeys(folders):
-        if folder.is_dir() and "shims" not in folder.parts:
+        if "shims" not in folder.parts:
             paths += sorted(item for item in _listed(folder) if _NAME.fullmatch(item.name))
     stores = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"]
     stores.append(Path.home() / ".local/share/uv/python")
     # Beside our own interpreter: the same store under another home folder.
     stores.append(default_interpreter().prefix.parent)
     for store in dict.fromkeys(stores):
-        paths += sorted(store.glob("*/bin/python3")) if store.is_dir() else []
+        paths += sorted(version / "bin/python3" for version in _listed(store))
     return [path for path in paths if shutil.which(str(path))]
 
 
 def _listed(folder: Path) -> list[Path]:
+    """Return what a folder holds; one that is missing or closed to us holds nothing."""
     try:
         return list(folder.iterdir())
     except OSError:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qualityhub.engine.errors import SandboxUnavailableError
-from qualityhub.engine.sandbox import engine, select
+from qualityhub.engine.sandbox import engine, interpreters, select
 from qualityhub.engine.sandbox.interpreters import (
     all_interpreters,
     default_interpreter,
@@ -104,3 +104,11 @@ def test_a_declared_version_finds_its_interpreter():
     assert find_interpreter("nonsense") is None
     assert not valid_specifier("nonsense")
     assert default in all_interpreters()
+
+
+def test_folders_on_the_path_that_are_closed_to_us_are_passed_over(monkeypatch, tmp_path):
+    def closed(self):
+        raise PermissionError(13, "closed")
+
+    monkeypatch.setattr(interpreters.Path, "iterdir", closed)
+    assert interpreters._listed(tmp_path) == []
