@@ -35,7 +35,7 @@ def member_page(
     """
 
     @wraps(view)
-    def page(request: HttpRequest, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:
+    def page(request: HttpRequest, /, *args: Given.args, **kwargs: Given.kwargs) -> HttpResponse:
         try:
             return view(request, actor_of(request), *args, **kwargs)
         except QualityHubError as error:

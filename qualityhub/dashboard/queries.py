@@ -89,15 +89,12 @@ class Overview:
 def overview(team_ids: Sequence[int]) -> Overview:
     """Return everything the first page shows; some ten queries."""
     states = environment_states(team_ids)
+    none: Counter[str] = Counter()
     gates = domain_latest_gate(team_ids)
     rows = [
         DomainRow(
             found,
-            {
-                name: states[found.domain.pk][name]
-                for name in VERDICTS
-                if states.get(found.domain.pk, {}).get(name)
-            },
+            in_order(states.get(found.domain.pk, none)),
             gates.get(found.domain.pk),
         )
         for found in domain_overview(team_ids)
@@ -115,6 +112,11 @@ def overview(team_ids: Sequence[int]) -> Overview:
         gate_card(team_ids),
         bool(running) and (age is None or age.total_seconds() > WORKER_SILENT_S),
     )
+
+
+def in_order(states: Counter[str]) -> dict[str, int]:
+    """Return counts of environments, most welcome first, without those that are none."""
+    return {name: states[name] for name in VERDICTS if states[name]}
 
 
 def environment_states(team_ids: Sequence[int]) -> dict[int, Counter[str]]:

@@ -50,6 +50,8 @@ def make_finding():
 @pytest.fixture
 def inspected():
     """``inspected(version, verdict, findings=…)`` ends an inspection with such a report."""
+    from django.db import transaction
+
     from qualityhub.engine.policy import AdmissionPolicy
     from qualityhub.engine.report import InspectionReport, NotMeasured, RuleReport, TaskReport
     from qualityhub.inspections.services import inspection_start
@@ -91,7 +93,8 @@ def inspected():
             trials={"run": 10, "cached": 2, "seconds": 0.6},
             host={"provider": "bwrap", "python": "3.11.2", "arch": "x86_64"},
         )
-        inspection_finish(inspection, report, {})
+        with transaction.atomic():
+            inspection_finish(inspection, report, {})
         inspection.refresh_from_db()
         version.refresh_from_db()
         return inspection

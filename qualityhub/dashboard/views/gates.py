@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from qualityhub.dashboard import gate_report
 from qualityhub.dashboard.frame import chosen, member_page, page_of
 from qualityhub.engine.errors import NotFoundError
-from qualityhub.engine.reports.figures import gate_interval_figure
+from qualityhub.engine.reports.figures import Theme, gate_interval_figure
 from qualityhub.engine.reports.json import dumps
 from qualityhub.gates.access import access_gate
 from qualityhub.gates.choices import GateStatus, Verdict
@@ -75,7 +75,7 @@ def gate(request: HttpRequest, actor: Actor, gate_id: str) -> HttpResponse:
 @member_page
 def figure(request: HttpRequest, actor: Actor, gate_id: str) -> JsonResponse:
     """Return the interval chart for plotly, drawn for ``theme``."""
-    theme = "dark" if request.GET.get("theme") == "dark" else "light"
+    theme: Theme = "dark" if request.GET.get("theme") == "dark" else "light"
     return JsonResponse(gate_interval_figure(_document(actor, gate_id), theme))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -49,7 +50,7 @@ def domain(request: HttpRequest, actor: Actor, ref: str) -> HttpResponse:
     found = access_domain(actor, ref)
     rows = Environment.objects.filter(domain=found).order_by("slug")
     page = page_of(request, rows, 100)
-    states = queries.environment_states([found.team_id]).get(found.pk, {})
+    states = queries.environment_states([found.team_id]).get(found.pk, Counter())
     return render(
         request,
         "dashboard/domain.html",
@@ -57,7 +58,7 @@ def domain(request: HttpRequest, actor: Actor, ref: str) -> HttpResponse:
             "domain": found,
             "page": page,
             "rows": queries.environment_rows(page.rows),
-            "states": {name: states[name] for name in queries.VERDICTS if states.get(name)},
+            "states": queries.in_order(states),
             "gates": queries.domain_gates(found),
             "may_add": actor.may(found.team_id, Role.CONTRIBUTOR),
         },

@@ -24,6 +24,7 @@
     box.style.height = `${figure.layout.height}px`;
     const alt = figure.layout.meta && figure.layout.meta.alt;
     if (alt) box.setAttribute("aria-label", alt);
+    if (!box.dataset.drawn) box.replaceChildren();
     await Plotly.react(box, figure.data, figure.layout, {
       responsive: true,
       displaylogo: false,
