@@ -63,7 +63,7 @@ def audit_run(
         )
         started = 0
         for version, reason in _due(considered, stale_after, facts):
-            inspection_start(
+            inspection = inspection_start(
                 version=version,
                 actor=actor,
                 trigger=Trigger.AUDIT,
@@ -71,7 +71,8 @@ def audit_run(
                 audit_run=run,
                 audit_reason=reason,
             )
-            started += 1
+            # Somebody may have asked for the same a moment ago; that one is not the audit's.
+            started += inspection.audit_run_id == run.pk
         AuditRun.objects.filter(pk=run.pk).update(started=started, remaining=started)
         if not started:
             _finish(run)

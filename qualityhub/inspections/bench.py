@@ -172,6 +172,7 @@ class Bench:
 
         def heard(text: str) -> None:
             logger.info("preparing", extra={"fields": {"batch": lease.batch.pk, "text": text}})
+            rounds.prepare_tell(lease, text)
             self._check(pulse)
 
         worlds = prepare_worlds(environment, sandbox, self._home(), heard, reason)

@@ -30,6 +30,7 @@ from qualityhub.inspections.tickets import tickets_send
 from qualityhub.inspections.verdicts import inspection_finish
 from qualityhub.inspections.waivers import today_utc
 from qualityhub.platform.jobs import job_progress, job_start
+from qualityhub.platform.text import storable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +72,11 @@ def prepare_begin(lease: Lease) -> None:
         Inspection.objects.filter(pk=inspection.pk).update(
             status=InspectionStatus.PREPARING, started_at=Coalesce("started_at", Now())
         )
+
+
+def prepare_tell(lease: Lease, text: str) -> None:
+    """Show in the job what is being built."""
+    job_progress(lease.batch.inspection.job, done=0, message=storable(text))
 
 
 def prepare_end(lease: Lease, worlds: Mapping[str, Mapping[str, Any]]) -> None:

@@ -94,12 +94,15 @@ def script(monkeypatch):
     monkeypatch.setattr(
         bench,
         "prepare_worlds",
-        lambda environment, sandbox, home, log, reason: {
-            "": World("ready", digest="world", provider="scripted", python="3.11.9")
-        },
+        prepared,
     )
     monkeypatch.setattr(bench, "locate_world", lambda document, home: bench_world(document))
     return script
+
+
+def prepared(environment, sandbox, home, log, reason):
+    log("building \0 things")
+    return {"": World("ready", digest="world", provider="scripted", python="3.11.9")}
 
 
 def bench_world(document):
