@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, field
+import weakref
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from qualityhub.engine.sandbox.interpreters import default_interpreter
 from qualityhub.engine.sandbox.launcher import wire
 from qualityhub.engine.sandbox.port import Capability, Command, Completed, Limits
 from qualityhub.engine.sandbox.trees import unpack_stream
+from qualityhub.engine.sandbox.words import refuse
 
 _START = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
     "from qualityhub.engine.sandbox.launcher.main import main; main()"
 )
 _PROBE_WALL_S = 30.0
+_END_S = 10.0
 _REMEDIES = (
     (
         "Operation not permitted",
@@ -50,19 +53,17 @@ class _Launcher:
     process: subprocess.Popen[bytes]
     control: socket.socket
     limited: tuple[str, ...]
-    owner: int = field(default_factory=os.getpid)
 
     def alive(self) -> bool:
-        return self.owner == os.getpid() and self.process.poll() is None
+        return self.process.poll() is None
 
     def end(self) -> None:
         self.control.close()
-        if self.owner == os.getpid():
-            try:
-                self.process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        try:
+            self.process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 class BwrapSandbox:
@@ -88,6 +89,7 @@ class BwrapSandbox:
         self._home = home
         self._program = program
         self._lock = threading.Lock()
+        _SANDBOXES.add(self)
         self._launcher: _Launcher | None = None
         self._capability: Capability | None = None
         self._etc: dict[bool, Path] = {}
@@ -101,6 +103,9 @@ class BwrapSandbox:
 
     def run(self, command: Command) -> Completed:
         """Run one command to its end in a fresh world; see the port for the contract."""
+        refused = refuse(command)
+        if refused is not None:
+            return refused
         with self._connect() as channel:
             try:
                 wire.send(channel, self._request(command), command.stdin)
@@ -122,6 +127,16 @@ class BwrapSandbox:
             if self._launcher is not None:
                 self._launcher.end()
                 self._launcher = None
+
+    def forget_parent(self) -> None:
+        """Let go of what a freshly forked process inherited; its parent goes on with it.
+
+        Otherwise the launcher would not see its owner die as long as the child lives.
+        """
+        self._lock = threading.Lock()
+        if self._launcher is not None:
+            self._launcher.control.close()
+            self._launcher = None
 
     def _completed(
         self, channel: socket.socket, command: Command, header: dict[str, Any]
@@ -331,6 +346,15 @@ class BwrapSandbox:
             limits=limits,
             ownership=maps.ranged,
         )
+
+
+def _after_fork() -> None:
+    for sandbox in tuple(_SANDBOXES):
+        sandbox.forget_parent()
+
+
+_SANDBOXES: weakref.WeakSet[BwrapSandbox] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def programs() -> list[Path]:

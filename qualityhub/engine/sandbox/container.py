@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import stat
 import tarfile
 import tempfile
 import threading
@@ -28,6 +29,7 @@ from qualityhub.engine.sandbox.engine import connect, engine_address
 from qualityhub.engine.sandbox.interpreters import Interpreter, default_interpreter
 from qualityhub.engine.sandbox.port import Capability, Command, Completed, Mount
 from qualityhub.engine.sandbox.trees import unpack_stream
+from qualityhub.engine.sandbox.words import refuse
 
 _UNPRIVILEGED = 65532
 _CAPABILITIES = [
@@ -115,6 +117,9 @@ class ContainerSandbox:
 
     def run(self, command: Command) -> Completed:
         """Run one command in a new container; see the port for the contract."""
+        refused = refuse(command)
+        if refused is not None:
+            return refused
         client = self._client()
         try:
             with tempfile.TemporaryDirectory(prefix="qh-container-") as folder:
@@ -244,7 +249,7 @@ class ContainerSandbox:
         binds += [
             f"{mount.source.resolve()}:{mount.target}:ro"
             for mount in command.mounts
-            if mount.mode == "ro" and mount.source is not None
+            if mount.source is not None and _is_bound(mount)
         ]
         memory = limits.memory_bytes
         return client.api.create_host_config(
@@ -265,13 +270,13 @@ class ContainerSandbox:
         self, client: docker.DockerClient, container: str, command: Command, uid: int
     ) -> None:
         """Put writable folders into the container's own layer, which outlives its processes."""
-        if all(mount.mode == "ro" for mount in command.mounts):
+        copied = [mount for mount in command.mounts if not _is_bound(mount)]
+        if not copied:
             return
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as out:
-            for mount in sorted(command.mounts, key=lambda item: item.target.count("/")):
-                if mount.mode != "ro":
-                    _add(out, mount, uid)
+            for mount in sorted(copied, key=lambda item: item.target.count("/")):
+                _add(out, mount, uid)
         archive.seek(0)
         client.api.put_archive(container, "/", archive.getvalue())
 
@@ -365,10 +370,20 @@ def _quoted(word: bytes) -> bytes:
     return b"'" + word.replace(b"'", b"'\\''") + b"'"
 
 
+def _is_bound(mount: Mount) -> bool:
+    """Whether the engine mounts it; what only we may read, and what may be written, is copied."""
+    if mount.mode != "ro" or mount.source is None:
+        return False
+    mode = mount.source.stat().st_mode
+    return bool(mode & 0o004) and (bool(mode & 0o001) or not stat.S_ISDIR(mode))
+
+
 def _add(out: tarfile.TarFile, mount: Mount, uid: int) -> None:
     def own(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        entry.uid = entry.gid = uid
+        entry.uid = entry.gid = uid if mount.mode != "ro" else 0
         entry.uname = entry.gname = ""
+        if mount.mode == "ro":
+            entry.mode |= 0o555 if entry.isdir() else 0o444
         return entry if entry.isdir() or entry.isreg() or entry.issym() else None
 
     target = mount.target.lstrip("/")

@@ -33,6 +33,11 @@ class IdMaps:
     ranged: bool
 
     @property
+    def keeps_owners(self) -> bool:
+        """Whether stored trees keep the owners that an image gave their files."""
+        return bool(self.id_base)
+
+    @property
     def owner(self) -> int:
         """Host id that stored trees belong to, -1 for our own."""
         return self.id_base or -1

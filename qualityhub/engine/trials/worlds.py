@@ -17,7 +17,7 @@ from typing import Any
 from qualityhub.engine.digest import digest_json
 from qualityhub.engine.environments.model import Environment, Task
 from qualityhub.engine.errors import InvalidInputError
-from qualityhub.engine.sandbox import base, images, rehearse, store
+from qualityhub.engine.sandbox import base, idmaps, images, rehearse, store
 from qualityhub.engine.sandbox.buildcontext import ContextError
 from qualityhub.engine.sandbox.container import ContainerSandbox
 from qualityhub.engine.sandbox.dockerfile import read_dockerfile
@@ -35,7 +35,7 @@ WORLD_VERSION = 1
 _ENGINE = "a container engine (Docker or Podman; DOCKER_HOST names its socket)"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REHEARSED = "the image was rehearsed on this host's own files, since no container engine answers"
-_UNOWNED = "one user id is mapped, so results that depend on file ownership are not certain"
+_UNOWNED = "files of the image belong to one user here, so what depends on owners is not certain"
 _IMAGE_PYTHONS = ("python3", "python")
 
 Progress = Callable[[str], None]
@@ -163,7 +163,7 @@ class _Maker:
             failed = self._unavailable if made.host_fault else None
             world = failed(made.reason, made.would_need) if failed else self._failed(made.reason)
             return replace(world, log=made.log)
-        owned = self._sandbox.capability().ownership
+        owned = self._sandbox.capability().ownership and idmaps.current().keeps_owners
         found = _python_in(made.path, made.env)
         world = World(
             status="ready",

@@ -176,3 +176,22 @@ def check_usage_is_reported(kit: Kit) -> str:
         return f"{seen.cpu_s} CPU seconds in {seen.wall_s} s"
     peak = seen.peak_memory_bytes
     return "" if peak == 0 or 50 * MIB <= peak <= 400 * MIB else f"a peak of {peak} bytes"
+
+
+@check
+def check_words_cannot_become_options(kit: Kit) -> str:
+    """A NUL byte or broken text in an argument or a variable is a result, and smuggles nothing."""
+    for argv, env in (
+        ((kit.python, "-c", "pass\0--bind\0/\0/host"), kit.env),
+        ((kit.python, "-c", "pass"), {**kit.env, "A": "x\0--bind\0/\0/host"}),
+        ((kit.python, "-c", "pass"), {**kit.env, "A=B": "x"}),
+        ((kit.python, "-c", "pass"), {**kit.env, "A": "\ud800"}),
+        ((), kit.env),
+    ):
+        seen = kit.sandbox.run(Command(argv=argv, env=env, base=kit.base, limits=QUICK))
+        if seen.exit_code != 126:
+            return f"it came back as {told(seen)}"
+    dashes = kit.sandbox.run(
+        Command(argv=("--bind", "/", "/"), env=kit.env, base=kit.base, limits=QUICK)
+    )
+    return "" if dashes.exit_code == 127 else f"options as a program: {told(dashes)}"

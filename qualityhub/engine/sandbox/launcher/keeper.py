@@ -110,6 +110,7 @@ def _serve(channel: socket.socket, mapper: socket.socket, host: Host, name: str)
         _ask_for_map(mapper)
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     sources = _open_sources(request, host)
+    bubblewrap = _open_bubblewrap(host)
     group = None
     if host.hierarchies:
         group = Group(
@@ -120,7 +121,7 @@ def _serve(channel: socket.socket, mapper: socket.socket, host: Host, name: str)
         )
     stage = Stage(limits["disk_bytes"], limits["files"], host.id_base)
     stage.mount()
-    program = _bring_bubblewrap(stage, host)
+    program = _bring_bubblewrap(stage, host, bubblewrap)
     brought = {
         key: stage.bring(source, host.userns, read_only=key != "base")
         for key, source in sources.items()
@@ -161,18 +162,21 @@ def _open_sources(request: dict[str, Any], host: Host) -> dict[str, Source]:
     return sources
 
 
-def _bring_bubblewrap(stage: Stage, host: Host) -> str:
+def _open_bubblewrap(host: Host) -> dict[str, Source]:
+    """Open the program's folder, and that of its library: the stage may cover where they lie."""
+    folders = {"b/package/_bin": os.path.dirname(host.bwrap)}
+    if host.libraries:
+        # Its library is found relative to the program, two folders up.
+        folders["b/" + os.path.basename(host.libraries)] = host.libraries
+    return {target: Source(folder, host.id_base) for target, folder in folders.items()}
+
+
+def _bring_bubblewrap(stage: Stage, host: Host, folders: dict[str, Source]) -> str:
     """Return a path of bubblewrap that an unprivileged id can reach."""
-    if not host.libraries:
-        return host.bwrap
-    # Its library is found relative to the program, two folders up.
-    for folder, target in (
-        (os.path.dirname(host.bwrap), "b/package/_bin"),
-        (host.libraries, "b/" + os.path.basename(host.libraries)),
-    ):
+    for target, source in folders.items():
         place = f"{STAGE}/{target}"
         os.makedirs(place)
-        stage.bring_at(Source(folder, host.id_base), place, -1, read_only=True)
+        stage.bring_at(source, place, -1, read_only=True)
     return f"{STAGE}/b/package/_bin/{os.path.basename(host.bwrap)}"
 
 
