@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Case, CharField, Value, When
 from django.utils.text import slugify
 
 from qualityhub.engine.errors import ConflictError, InvalidInputError, LimitExceededError
@@ -212,9 +213,19 @@ def task_roles_set(environment: Environment, roles: Mapping[str, TaskRole], *, a
             unique_fields=["environment", "task_id"],
             update_fields=["role"],
         )
-        for role in TaskRole:
-            ids = [task_id for task_id, wanted in roles.items() if wanted == role]
-            Task.objects.filter(version__environment=environment, task_id__in=ids).update(role=role)
+        # One statement: rows are locked once, in one order, whatever an inspection writes beside.
+        Task.objects.filter(version__environment=environment, task_id__in=list(roles)).update(
+            role=Case(
+                *(
+                    When(
+                        task_id__in=[task for task, wanted in roles.items() if wanted == role],
+                        then=Value(role),
+                    )
+                    for role in set(roles.values())
+                ),
+                output_field=CharField(),
+            )
+        )
         audit(
             actor=actor,
             action="task_roles.set",
