@@ -99,3 +99,17 @@ def test_domains_of_several_teams_are_told_apart(member, teammate, other_team, t
         assert f"/domains/{row.public_id}/" in page
         assert row.team.name in page
         assert member.get(f"/domains/{row.public_id}/").status_code == 200
+
+
+def test_many_domains_come_in_pages_and_are_found_by_name(member, team, text_of):
+    Domain.objects.bulk_create(
+        Domain(team=team, slug=f"d{number:03}", name=f"Field {number:03}") for number in range(130)
+    )
+    page = text_of(member.get("/"))
+    assert "1 to 100 of 130" in page
+    assert "Field 099" in page
+    assert "Field 100" not in page
+    assert "Field 129" in text_of(member.get("/", {"page": "2"}))
+    shown = member.get("/", {"q": "FIELD 12"}).context["page"].rows
+    assert [row.overview.domain.slug for row in shown] == [f"d{n}" for n in range(120, 130)]
+    assert "No domain matches" in text_of(member.get("/", {"q": "nothing"}))

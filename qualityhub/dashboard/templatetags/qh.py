@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from django import template
@@ -69,6 +70,12 @@ def hub_version() -> str:
 @register.simple_tag
 def state(value: str | None, kind: str = "", size: str = "") -> SafeString:
     """Return a verdict, status or severity as word, shape and colour."""
+    return _state(value, kind, size)
+
+
+# There are few values, and hundreds of them on a page.
+@lru_cache(maxsize=1024)
+def _state(value: str | None, kind: str, size: str) -> SafeString:
     shown = state_of(value, kind)
     return format_html(
         '<span class="state {}{}">{}{}</span>',
@@ -82,6 +89,11 @@ def state(value: str | None, kind: str = "", size: str = "") -> SafeString:
 @register.simple_tag
 def symbol(value: str | None, kind: str = "") -> SafeString:
     """Return the shape alone; the word has to stand beside it."""
+    return _mark(value, kind)
+
+
+@lru_cache(maxsize=1024)
+def _mark(value: str | None, kind: str) -> SafeString:
     shown = state_of(value, kind)
     return format_html('<span class="mark {}">{}</span>', shown.tone, _symbol(shown.shape))
 
@@ -187,7 +199,10 @@ def ago(moment: datetime | None) -> SafeString:
 @register.filter
 def clean(value: object, limit: int = 0) -> str:
     """Return foreign text as one line without controls; escaping is left to the template."""
-    return printable("" if value is None else value, int(limit))
+    text = "" if value is None else str(value)
+    if text.isprintable() and (not limit or len(text) <= limit):
+        return text
+    return printable(text, int(limit))
 
 
 @register.filter
@@ -271,6 +286,7 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+@cache
 def _symbol(shape: str) -> SafeString:
     return format_html(
         '<svg viewBox="0 0 16 16" aria-hidden="true"><path fill-rule="evenodd" d="{}"/></svg>',

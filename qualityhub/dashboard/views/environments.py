@@ -48,18 +48,17 @@ def environment(request: HttpRequest, actor: Actor, env_id: str) -> HttpResponse
         "may_change": actor.may(found.team_id, Role.CONTRIBUTOR),
     }
     if version is not None:
-        row = queries.version_rows([version])[0]
+        newest_first = EnvironmentVersion.objects.filter(environment=found).order_by("-id")
+        listed = list(newest_first[:SHOWN_VERSIONS])
+        rows = queries.version_rows([*listed, *([] if version in listed else [version])])
+        row = next(row for row in rows if row.version == version)
         shown = row.decided
         context |= {
             "row": row,
             "inspection": shown,
             "running": row.running,
             "report": report_view(shown.report) if shown is not None and shown.report else None,
-            "versions": queries.version_rows(
-                EnvironmentVersion.objects.filter(environment=found).order_by("-id")[
-                    :SHOWN_VERSIONS
-                ]
-            ),
+            "versions": rows[: len(listed)],
             "inspections": inspection_list([found.team_id], found)[:SHOWN_INSPECTIONS],
             **tasks_context(request, version, shown.pk if shown is not None else None),
         }

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from qualityhub.accounts.access import Actor
 
 
+DOMAINS_PER_PAGE = 100
+MANY_DOMAINS = 12
+
+
 def may_add(actor: Actor) -> bool:
     """Tell whether the actor may upload anywhere."""
     return any(role.includes(Role.CONTRIBUTOR) for role in actor.roles.values())
@@ -31,11 +35,21 @@ def may_add(actor: Actor) -> bool:
 def overview(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Show every domain of the actor's teams, and the newest gate."""
     found = queries.overview(actor.team_ids)
+    text = request.GET.get("q", "").strip()[:100]
+    wanted = text.casefold()
+    rows = [
+        row
+        for row in found.rows
+        if wanted in row.overview.domain.slug or wanted in row.overview.domain.name.casefold()
+    ]
     return render(
         request,
         "dashboard/overview.html",
         {
             "found": found,
+            "page": page_of(request, rows, DOMAINS_PER_PAGE),
+            "text": text,
+            "many": len(found.rows) > MANY_DOMAINS,
             "several_teams": len(actor.team_ids) > 1,
             "may_add": may_add(actor),
             "public_url": settings.QH_PUBLIC_URL,
