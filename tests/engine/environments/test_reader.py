@@ -56,10 +56,10 @@ def test_humaneval_rows_become_function_tasks(sample):
 
 
 def test_the_published_humaneval_file_reads_within_half_a_second():
-    shared = os.environ.get("QH_SHARED_DATA")
+    shared = os.environ.get("QH_TEST_DATA")
     file = Path(shared or "") / "human-eval" / "HumanEval.jsonl.gz"
     if not shared or not file.is_file():
-        pytest.skip("QH_SHARED_DATA names no folder with human-eval/HumanEval.jsonl.gz")
+        pytest.skip("QH_TEST_DATA names no folder with human-eval/HumanEval.jsonl.gz")
     read_environment(str(file))
     start = time.perf_counter()
     environment = read_environment(str(file))
