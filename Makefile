@@ -98,8 +98,8 @@ schema: $(STAMP) ## OpenAPI document and reference pages, from the code
 docs-refs: schema ## The same as schema
 
 .PHONY: screenshots
-screenshots: compiled ## Pictures of the demo's pages into docs/images; needs Chromium
-	@$(CLEAN_ENV) $(PY) scripts/screenshots.py docs/images
+screenshots: compiled ## Pictures of the demo's pages into build/screenshots; needs Chromium
+	@$(CLEAN_ENV) $(PY) scripts/screenshots.py build/screenshots
 
 .PHONY: lock
 lock: $(STAMP) ## Resolve the dependencies anew and write the lock file
