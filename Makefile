@@ -94,9 +94,6 @@ schema-check: $(STAMP) ## The generated references are up to date
 schema: $(STAMP) ## OpenAPI document and reference pages, from the code
 	@$(CLEAN_ENV) scripts/references.sh $(VENV)
 
-.PHONY: docs-refs
-docs-refs: schema ## The same as schema
-
 .PHONY: screenshots
 screenshots: compiled ## Pictures of the demo's pages into build/screenshots; needs Chromium
 	@$(CLEAN_ENV) $(PY) scripts/screenshots.py build/screenshots

@@ -13,19 +13,17 @@ export QH_DEBUG=true COLUMNS=100 NO_COLOR=1
 
 generate() {
   case $1 in
-    docs/reference/openapi.yaml)
+    docs/openapi.yaml)
       "$python" manage.py spectacular --validate --fail-on-warn --file "$2" ;;
     docs/reference/settings.md)
       "$python" manage.py settings_page --file "$2" ;;
-    docs/reference/rules.md)
-      "$python" -m qualityhub rules --format markdown --output "$2" ;;
   esac
 }
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 stale=0
-for page in docs/reference/openapi.yaml docs/reference/settings.md docs/reference/rules.md; do
+for page in docs/openapi.yaml docs/reference/settings.md; do
   fresh=$scratch/$(basename "$page")
   generate "$page" "$fresh"
   if cmp -s "$fresh" "$page"; then continue; fi
@@ -39,6 +37,8 @@ for page in docs/reference/openapi.yaml docs/reference/settings.md docs/referenc
     echo "wrote $page"
   fi
 done
+# Command line and rules: many pages, one generator.
+"$python" -m qualityhub.cli.references ${check:+--check} || stale=1
 if ((stale)); then
   echo 'Run `make schema` and commit the result.' >&2
   exit 1

@@ -541,5 +541,5 @@ def test_a_rollup_counts_a_row_as_the_row_sees_itself(reward, passed):
         1,
         row.solved,
         row.value,
-        row.value**2,
+        row.value * row.value,
     )
