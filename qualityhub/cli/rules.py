@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qualityhub.cli.console import deliver, use_color, width
+from qualityhub.cli.console import deliver, use_color
 from qualityhub.cli.options import format_option, output_option
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _list(catalogue: Mapping[str, Rule], form: str) -> str:
         if code[:3] != family:
             family = code[:3]
             lines += ["", f"{family}  {family_title(code)}"]
-        lines.append(f"  {code}  {rule.severity:<8} {rule.cost:<10} {rule.title}"[: width()])
+        lines.append(f"  {code}  {rule.severity:<8} {rule.cost:<10} {rule.title}")
     return "\n".join(lines).lstrip("\n") + "\n\nOne rule's page: qualityhub rules CODE\n"
 
 
