@@ -70,8 +70,14 @@ def domain_create(
 
 def domain_ensure(*, team: Team, slug: str, name: str = "", actor: str) -> Domain:
     """Return the team's domain of that slug, made where it is missing."""
-    found = Domain.objects.filter(team=team, slug=slug).first()
-    return found or domain_create(team=team, slug=slug, name=name or slug, actor=actor)
+    rows = Domain.objects.filter(team=team, slug=slug)
+    found = rows.first()
+    if found is not None:
+        return found
+    try:
+        return domain_create(team=team, slug=slug, name=name or slug, actor=actor)
+    except ConflictError:  # Somebody else made it a moment ago.
+        return rows.get()
 
 
 def environment_create(
@@ -114,8 +120,14 @@ def environment_create(
 
 def environment_ensure(*, domain: Domain, slug: str, name: str = "", actor: str) -> Environment:
     """Return the domain's environment of that slug, made where it is missing."""
-    found = Environment.objects.filter(domain=domain, slug=slug).first()
-    return found or environment_create(domain=domain, slug=slug, name=name or slug, actor=actor)
+    rows = Environment.objects.filter(domain=domain, slug=slug)
+    found = rows.first()
+    if found is not None:
+        return found
+    try:
+        return environment_create(domain=domain, slug=slug, name=name or slug, actor=actor)
+    except ConflictError:  # Somebody else made it a moment ago.
+        return rows.get()
 
 
 def environment_update(environment: Environment, changes: Mapping[str, str], *, actor: str) -> None:

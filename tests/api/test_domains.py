@@ -164,3 +164,40 @@ def test_keys_of_two_tokens_do_not_meet(owner_api, outsider_api):
     one = owner_api.post(URL, {"name": "A"}, HTTP_IDEMPOTENCY_KEY="same")
     two = outsider_api.post(URL, {"name": "B"}, HTTP_IDEMPOTENCY_KEY="same")
     assert (one.json()["slug"], two.json()["slug"]) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "code"),
+    [
+        ('{"name": "x", "name": "y"}', 400, "input.malformed"),
+        ('{"name": "x", "description": 1e400}', 400, "input.malformed"),
+        ('{"name": "x", "description": NaN}', 400, "input.malformed"),
+        ('{"name": ' + "9" * 5000 + "}", 400, "input.malformed"),
+        ('{"name": ' + "[" * 100_000, 400, "input.malformed"),
+        ('{"\\ud800": 1}', 422, "input.not_storable"),
+        ('{"name": "\\udc00"}', 422, "input.not_storable"),
+        ("\ufeff{}", 400, "input.malformed"),
+    ],
+)
+def test_json_has_one_meaning_and_can_be_stored(owner_api, text, status, code, is_problem):
+    is_problem(owner_api.post(URL, text, content_type="application/json"), status, code)
+    assert not Domain.objects.exists()
+
+
+def test_pair_of_surrogates_is_one_character(owner_api):
+    body = '{"name": "Code", "description": "\\ud83d\\ude00"}'
+    response = owner_api.post(URL, body, content_type="application/json")
+    assert response.json()["description"] == "\N{GRINNING FACE}"
+
+
+def test_domain_made_by_somebody_else_a_moment_ago_is_taken(team, domain, monkeypatch):
+    from qualityhub.registry import services
+    from qualityhub.registry.services import domain_ensure
+
+    def slow(**fields):
+        Domain.objects.create(team=team, slug="math", name="Math")
+        return create(**fields)
+
+    create = services.domain_create
+    monkeypatch.setattr(services, "domain_create", slow)
+    assert domain_ensure(team=team, slug="math", actor="x") == Domain.objects.get(slug="math")

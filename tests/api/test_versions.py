@@ -294,3 +294,23 @@ def test_other_body_types_are_refused(owner_api, url, is_problem):
     is_problem(response, 400, "input.malformed")
     response = owner_api.post(url, "[1]", content_type="application/json")
     is_problem(response, 422, "input.invalid")
+
+
+def test_archive_is_not_sent_to_who_has_it(upload, owner_api):
+    url = upload().json()["archive"]
+    response = owner_api.get(url)
+    mark = response["ETag"]
+    assert b"".join(response.streaming_content)
+    for given in (mark, f"W/{mark}", f'"other", {mark}', "*"):
+        assert owner_api.get(url, HTTP_IF_NONE_MATCH=given).status_code == 304
+    for given in ('"other"', mark.strip('"')):
+        again = owner_api.get(url, HTTP_IF_NONE_MATCH=given)
+        assert again.status_code == 200
+        assert b"".join(again.streaming_content)
+
+
+def test_form_that_says_two_things_is_refused(owner_api, url, tar_of, rows, is_problem):
+    archives = [tar_of({"tasks.jsonl": rows(count)}) for count in (1, 2)]
+    response = owner_api.post(url, {"archive": archives}, format="multipart")
+    is_problem(response, 422, "input.repeated_part")
+    assert not EnvironmentVersion.objects.exists()

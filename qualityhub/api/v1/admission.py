@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.http import FileResponse, HttpResponse
+from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.urls import URLPattern, path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -24,9 +24,11 @@ from qualityhub.inspections.admission import admission_check
 from qualityhub.inspections.manifests import manifest_file, manifest_state
 from qualityhub.inspections.policies import policy_of, policy_row, policy_set, policy_table
 from qualityhub.inspections.services import inspections_refresh
+from qualityhub.platform.etags import caller_has
 from qualityhub.registry.access import access_domain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rest_framework.request import Request
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from qualityhub.inspections.manifests import Manifest
     from qualityhub.registry.models import Domain
 
+CHUNK = 64 * 1024
 ADMISSION = (Scope.ADMISSION_READ,)
 MANIFEST_EXAMPLE = (
     '`{"schema": "qualityhub.manifest/1", "generated_at", "environments": [{"environment", '
@@ -66,7 +69,7 @@ class AdmissionManifest(Endpoint):
         responses={200: OpenApiTypes.OBJECT, 304: OpenApiResponse(description="Unchanged.")},
         tags=["admission"],
     )
-    def get(self, request: Request) -> HttpResponse | FileResponse:
+    def get(self, request: Request) -> HttpResponse | StreamingHttpResponse:
         """Send the manifest, unless the caller has it already."""
         query = read_query(request, "team", "domain")
         team = access_team(self.actor, query.get("team"))
@@ -75,19 +78,19 @@ class AdmissionManifest(Endpoint):
         )
         state = manifest_state(team, domain)
         packed = "gzip" in request.headers.get("Accept-Encoding", "")
-        if _has(request, state):
+        if caller_has(request, _etag(state, packed=True), _etag(state, packed=False)):
             return HttpResponse(status=304, headers=_headers(state, packed=packed))
         state, file = manifest_file(state)
-        response = FileResponse(_opened(file, packed=packed), content_type="application/json")
-        response.headers.pop("Content-Disposition", None)
-        for name, value in _headers(state, packed=packed).items():
-            response[name] = value
+        response: StreamingHttpResponse
         if packed:
+            response = FileResponse(file.open("rb"), content_type="application/json")
+            response.headers.pop("Content-Disposition", None)
             response["Content-Encoding"] = "gzip"
             response["Content-Length"] = str(file.stat().st_size)
         else:
-            response.headers.pop("Content-Length", None)
-            response.headers.pop("Content-Encoding", None)
+            response = StreamingHttpResponse(_unpacked(file), content_type="application/json")
+        for name, value in _headers(state, packed=packed).items():
+            response[name] = value
         return response
 
 
@@ -162,9 +165,14 @@ class DomainPolicy(Endpoint):
         return Response(_policy(domain))
 
 
-def _opened(file: Path, *, packed: bool) -> IO[bytes]:
-    """Return the document for a response, which closes it."""
-    return file.open("rb") if packed else gzip.GzipFile(file, "rb")  # type: ignore[return-value]
+def _unpacked(file: Path) -> Iterator[bytes]:
+    """Yield the document piece by piece.
+
+    Not as a file: servers send the bytes behind a file's descriptor, here the compressed ones.
+    """
+    with gzip.open(file, "rb") as document:
+        while piece := document.read(CHUNK):
+            yield piece
 
 
 def _policy(domain: Domain) -> dict[str, Any]:
@@ -179,12 +187,6 @@ def _policy(domain: Domain) -> dict[str, Any]:
         "created_at": row.created_at if row else None,
     }
     return dict(AdmissionPolicySerializer(document).data)
-
-
-def _has(request: Request, state: Manifest) -> bool:
-    given = request.headers.get("If-None-Match", "")
-    known = {_etag(state, packed=True), _etag(state, packed=False), "*"}
-    return any(mark.strip().removeprefix("W/") in known for mark in given.split(","))
 
 
 def _etag(state: Manifest, *, packed: bool) -> str:

@@ -28,6 +28,7 @@ from qualityhub.api.base import (
 )
 from qualityhub.engine.errors import (
     ForbiddenError,
+    InvalidInputError,
     LimitExceededError,
     NotFoundError,
     QualityHubError,
@@ -35,6 +36,7 @@ from qualityhub.engine.errors import (
 from qualityhub.inspections.choices import Trigger
 from qualityhub.inspections.services import inspection_start
 from qualityhub.platform.blobs import blob_store
+from qualityhub.platform.etags import caller_has
 from qualityhub.platform.parsers import StrictJSONParser
 from qualityhub.registry import selectors, services
 from qualityhub.registry.access import access_domain, access_environment, access_version
@@ -386,6 +388,7 @@ class Versions(Endpoint):
         environment = access_environment(self.actor, ref, Role.CONTRIBUTOR)
         _check_length(request)
         if str(request.content_type).startswith("multipart/"):
+            _check_parts(request)
             body = read_body(VersionUpload, request)
             upload = body.pop("archive")
             given = {**body, "archive": upload.file, "filename": upload.name}
@@ -504,7 +507,7 @@ class VersionArchive(Endpoint):
                 f"Install {version.source} instead.",
             )
         etag = f'"{version.archive_sha256}"'
-        if request.headers.get("If-None-Match") == etag:
+        if caller_has(request, etag):
             return HttpResponse(status=304, headers={"ETag": etag})
         return _archive(version, etag)
 
@@ -536,6 +539,16 @@ def _check_may_inspect(actor: Actor) -> None:
             f"The token lacks the scope {Scope.INSPECTIONS_WRITE}.",
             "Create a token that has it, or leave out inspect.",
         )
+
+
+def _check_parts(request: Request) -> None:
+    """Refuse a form that says two things; the framework would take the last."""
+    form: Any = request.data
+    for name, values in form.lists():
+        if len(values) > 1:
+            raise InvalidInputError(
+                "input.repeated_part", f"The form has the part {name[:60]!a} more than once."
+            )
 
 
 def _check_length(request: Request) -> None:
