@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from qualityhub.engine.environments.model import Family, Task
-from qualityhub.engine.rules.model import Context
+from qualityhub.engine.rules.model import Context, Unmeasured
 from qualityhub.engine.trials.model import BASELINE, Ask, Observation, Variation
 from qualityhub.engine.trials.probes import NOP, ORACLE, TRACE
 
@@ -154,6 +153,7 @@ def runs_by_variation(context: Context, task: Task, probe: str) -> dict[Variatio
     return groups
 
 
-def blamed_elsewhere(observations: Iterable[Observation]) -> bool:
-    """Say whether a missing module explains it: the dependency rule reports that, once."""
-    return any("missing_module" in seen.facts for seen in observations)
+def lacks_module(seen: Observation) -> Unmeasured | None:
+    """Return that nothing else can be judged where a module is missing; DEP002 reports it, once."""
+    module = seen.facts.get("missing_module")
+    return Unmeasured(f"the module {module!r} is missing", "that dependency") if module else None

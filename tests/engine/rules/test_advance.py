@@ -168,6 +168,57 @@ def test_a_missing_module_is_reported_once_by_the_dependency_rule():
     assert found(report) == {("DEP002", "a")}
 
 
+@pytest.mark.parametrize("code", ["VER001", "VER002", "VER004", "DET001", "DET002"])
+def test_a_missing_module_never_reads_as_a_pass_of_another_rule(code):
+    crashed = Observation("crashed", facts={"missing_module": "sympy", "error": "ImportError"})
+    report, _, _ = run(environment("scorer", ids=("a",)), lambda ask: crashed, select=(code,))
+    assert report.findings == ()
+    assert [(rule.code, rule.status) for rule in report.rules] == [(code, "skip")]
+    assert report.verdict == "pending"
+
+
+def test_a_rule_that_saw_no_reward_claims_nothing_about_rewards():
+    crashed = Observation("crashed", facts={"error": "ValueError"})
+    report, _, _ = run(environment("scorer", ids=("a",)), lambda ask: crashed)
+    status = {rule.code: rule.status for rule in report.rules}
+    assert status["VER001"] == "fail"
+    assert {status[code] for code in ("VER003", "VER004", "DET001", "DET002")} == {"skip"}
+
+
+def test_a_container_may_lack_the_module_that_its_task_asks_for():
+    def answer(ask):
+        facts = {"missing_module": "mymod"} if ask.probe == NOP else {}
+        return dataclasses.replace(sound(ask), facts=facts)
+
+    report, _, _ = run(environment("task", ids=("a",)), answer)
+    assert report.findings == ()
+    assert report.verdict == "admitted"
+
+
+def test_a_failed_import_that_the_verifier_survives_is_no_finding_and_one_that_ends_it_is():
+    def answer(reward):
+        return lambda ask: Observation(
+            "reward", reward if ask.probe == ORACLE else 0.0, facts={"missing_module": "numpy"}
+        )
+
+    report, _, _ = run(environment("task", ids=("a",)), answer(1.0))
+    assert report.verdict == "admitted"
+    report, _, _ = run(environment("task", ids=("a",)), answer(0.0))
+    assert found(report) == {("DEP002", "a")}
+
+
+def test_an_episode_that_raises_only_sometimes_is_not_replayable():
+    def answer(ask):
+        if ask.repeat == 1:
+            return Observation("crashed", facts={"error": "RuntimeError"})
+        return Observation("reward", 1.0, facts={"trace": ["a", "b"]})
+
+    report, _, _ = run(environment("episode", ids=("a",)), answer)
+    assert found(report) == {("DET003", "a")}
+    [finding] = report.findings
+    assert finding.message.endswith("seen: reward 1, then RuntimeError.")
+
+
 def test_our_own_failure_is_an_error_and_never_a_finding():
     report, _, _ = run(
         environment(ids=("a",)),

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import ALL_FAMILIES, main_probe, seen_evidence
-from qualityhub.engine.trials.model import Ask
-from qualityhub.engine.trials.probes import NOP, TRACE
+from qualityhub.engine.rules.views import ALL_FAMILIES, main_probe, number, seen_evidence
+from qualityhub.engine.trials.model import Ask, Observation
+from qualityhub.engine.trials.probes import NOP
 
 
 class MissingDependency(Rule):
@@ -41,7 +41,8 @@ class MissingDependency(Rule):
         """Ask for what runs verifier, environment and reference."""
         probe = main_probe(context)
         yield Ask(task.id, probe)
-        if probe != TRACE:
+        # An untouched container lacks the modules that the task asks for.
+        if context.environment.family in {"function", "scorer"}:
             yield Ask(task.id, NOP)
 
     def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
@@ -49,7 +50,7 @@ class MissingDependency(Rule):
         for ask in self.asks(context, task):
             seen = context.known(ask)
             module = seen.facts.get("missing_module")
-            if module:
+            if module and not _harmless(context, seen):
                 yield Found(
                     message=f"It imports {module!r}, which nothing it declares provides.",
                     ground=f"missing {module}",
@@ -62,6 +63,13 @@ class MissingDependency(Rule):
                     asks=(ask,),
                 )
                 return
+
+
+def _harmless(context: Context, seen: Observation) -> bool:
+    """Say whether a task logged a failed import and yet came to its end: it was caught."""
+    reward = number(seen)
+    success = context.environment.reward.success
+    return context.environment.family == "task" and reward is not None and reward >= success
 
 
 RULE = MissingDependency()

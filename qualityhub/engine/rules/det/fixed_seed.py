@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Family, Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import first_difference, main_probe, seen_evidence
+from qualityhub.engine.rules.views import describe, first_difference, main_probe, seen_evidence
 from qualityhub.engine.trials.model import Ask
 
 SEEDED: frozenset[Family] = frozenset({"episode", "scorer"})
@@ -59,20 +59,26 @@ class FixedSeed(Rule):
     def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
         """Report the first repeat that leaves the trace."""
         runs = list(self.asks(context, task))
+        if len(runs) == 1:
+            yield Unmeasured("nothing ran that could be replayed", "a run that ends")
         first = context.known(runs[0])
         for ask in runs[1:]:
             again = context.known(ask)
             difference = first_difference(first, again)
-            if difference is None or difference["what"] == "reward":
+            if difference is None:
                 continue
+            if difference["what"] == "reward" and context.environment.family != "episode":
+                continue  # DET001 says so.
             if not context.environment.seedable and self.code in context.policy.relax:
                 yield Unmeasured("the owner declares that a seed does not fix it", blocks=False)
                 return
-            what = (
-                f"the trace differs from step {difference['step']} on"
-                if difference["what"] == "trace"
-                else "another row is generated"
-            )
+            match difference["what"]:
+                case "trace":
+                    what = f"the trace differs from step {difference['step']} on"
+                case "reward":
+                    what = f"{describe(first)}, then {describe(again)}"
+                case _:
+                    what = "another row is generated"
             yield Found(
                 message=f"Two runs with the same seed should agree; seen: {what}.",
                 ground=f"{difference['what']} differs under one seed",

@@ -71,6 +71,7 @@ class HashSeed(Rule):
 
     def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
         """Report the first probe that another hash seed changes, and nothing else does."""
+        compared = False
         for probe in stability_probes(context):
             groups = runs_by_variation(context, task, probe)
             baseline = groups.pop(BASELINE, [])
@@ -79,10 +80,13 @@ class HashSeed(Rule):
             for variation, runs in groups.items():
                 if not _agree(context, runs):
                     continue  # It changes on its own: DET001 or DET003 says so.
+                compared = True
                 found = self._compare(context, task, baseline[0], runs, variation)
                 if found is not None:
                     yield found
                     return
+        if not compared:
+            yield Unmeasured("no result is stable without the change", "a stable result")
 
     def _compare(
         self, context: Context, task: Task, first: Ask, runs: list[Ask], variation: Variation

@@ -55,12 +55,16 @@ class Repeats(Rule):
 
     def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
         """Report the first probe whose repeats disagree."""
+        repeated = False
         for probe in stability_probes(context):
             for runs in runs_by_variation(context, task, probe).values():
+                repeated = repeated or len(runs) > 1
                 found = _disagreement(context, task, probe, runs)
                 if found is not None:
                     yield found
                     return
+        if not repeated:
+            yield Unmeasured("no submission earns a reward", "a run that ends with a reward")
 
 
 def _disagreement(context: Context, task: Task, probe: str, runs: list[Ask]) -> Found | None:

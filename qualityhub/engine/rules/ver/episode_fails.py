@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import EPISODES, blamed_elsewhere, describe, seen_evidence
+from qualityhub.engine.rules.views import EPISODES, describe, lacks_module, seen_evidence
 from qualityhub.engine.trials.model import Ask
 from qualityhub.engine.trials.probes import TRACE
 
@@ -44,7 +44,10 @@ class EpisodeFails(Rule):
         """Report a trace that did not run to its end."""
         asks = tuple(self.asks(context, task))
         seen = context.known(asks[-1])
-        if seen.outcome == "reward" or blamed_elsewhere([seen]):
+        if seen.outcome == "reward":
+            return
+        if lacking := lacks_module(seen):
+            yield lacking
             return
         yield Found(
             message=f"A trace of sampled actions should run to its end; seen: {describe(seen)}.",

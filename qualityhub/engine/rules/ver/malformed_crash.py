@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Family, Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import blamed_elsewhere, describe, seen_evidence
+from qualityhub.engine.rules.views import describe, lacks_module, seen_evidence
 from qualityhub.engine.trials.model import Ask
 from qualityhub.engine.trials.probes import MALFORMED, MALFORMED_PREFIX, NOP, ORACLE
 
@@ -53,7 +53,11 @@ class MalformedCrash(Rule):
     def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
         """Report each task once, with every probe that ended without a reward."""
         oracle = context.known(Ask(task.id, ORACLE))
-        if oracle.outcome not in {"reward", "no_reference"} or blamed_elsewhere([oracle]):
+        if lacking := lacks_module(oracle):
+            yield lacking
+            return
+        if oracle.outcome not in {"reward", "no_reference"}:
+            yield Unmeasured("the reference itself gets no reward", "a reference that is scored")
             return
         bad: list[tuple[Ask, str]] = []
         shown: dict[str, object] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import WITH_REFERENCE, number, seen_evidence, show
+from qualityhub.engine.rules.views import WITH_REFERENCE, lacks_module, number, seen_evidence, show
 from qualityhub.engine.trials.model import Ask
 from qualityhub.engine.trials.probes import NOP, ORACLE
 
@@ -66,6 +66,8 @@ class NopPasses(Rule):
                 evidence={"expected": f"reward < {show(success)}", "seen": seen_evidence(seen)},
                 asks=(ask,),
             )
+        elif context.environment.family != "task" and (lacking := lacks_module(seen)):
+            yield lacking
         elif seen.facts.get("offline"):
             yield Unmeasured(
                 "it downloads while it runs, and trials have no network",

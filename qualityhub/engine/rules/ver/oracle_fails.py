@@ -9,8 +9,8 @@ from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
 from qualityhub.engine.rules.views import (
     WITH_REFERENCE,
     answer_key,
-    blamed_elsewhere,
     describe,
+    lacks_module,
     number,
     seen_evidence,
     show,
@@ -63,11 +63,12 @@ class OracleFails(Rule):
                 "there is no reference answer to submit", "a reference answer for the task"
             )
             return
-        if blamed_elsewhere([seen]):
-            return
         wanted = context.environment.reward.success - context.policy.oracle_tolerance
         got = number(seen)
         if got is not None and got >= wanted:
+            return
+        if lacking := lacks_module(seen):
+            yield lacking
             return
         if seen.facts.get("offline"):
             yield Unmeasured(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import ALL_FAMILIES, seen_evidence, show
+from qualityhub.engine.rules.views import ALL_FAMILIES, gives_reward, seen_evidence, show
 from qualityhub.engine.trials.model import Ask, Observation
 from qualityhub.engine.trials.probes import MALFORMED, MALFORMED_PREFIX, NOP, ORACLE, TRACE
 
@@ -39,7 +39,11 @@ class RewardShape(Rule):
         """Ask for what others ask for anyway."""
         match context.environment.family:
             case "episode":
-                yield Ask(task.id, TRACE)
+                first = Ask(task.id, TRACE)
+                yield first
+                seen = context.see(first)
+                if seen is not None and seen.outcome == "timeout":
+                    yield Ask(task.id, TRACE, repeat=1)
             case "scorer":
                 yield Ask(task.id, ORACLE)
                 yield Ask(task.id, NOP)
@@ -53,7 +57,10 @@ class RewardShape(Rule):
     def check_task(self, context: Context, task: Task) -> Iterable[Found | Unmeasured]:
         """Report the first reward of each kind of fault."""
         reported: set[str] = set()
-        for ask in self.asks(context, task):
+        asks = tuple(self.asks(context, task))
+        if not any(gives_reward(context, ask) for ask in asks):
+            yield Unmeasured("no reward was seen", "a run that ends with a reward")
+        for ask in asks:
             seen = context.known(ask)
             for ground, words, declared in _faults(context, seen):
                 if ground in reported:
