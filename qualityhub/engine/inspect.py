@@ -48,7 +48,7 @@ class InspectOptions:
         adapter: Format to force.
         domain: Domain to put into the report.
         generation: Raised to ask for fresh results.
-        budget_s: Seconds after which no new round starts; the rest is reported as not measured.
+        budget_s: Seconds after which no new trial starts; the rest is reported as not measured.
     """
 
     policy: AdmissionPolicy
@@ -169,13 +169,12 @@ def inspect_source(
                 step.asks,
                 options.generation,
             )
-            over = options.budget_s is not None and time.monotonic() - started > options.budget_s
-            if over:
-                _give_up(run, step.asks, options.budget_s or 0.0)
-                continue
             run.total += len(trials)
             progress.stage("trials")
-            run_trials(run.runner, trials, jobs, on_result)
+            until = None if options.budget_s is None else started + options.budget_s
+            run_trials(run.runner, trials, jobs, on_result, until)
+            left = [ask for ask in step.asks if ask not in run.seen]
+            _give_up(run, left, options.budget_s or 0.0)
 
 
 def prepare_worlds(

@@ -8,7 +8,8 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
@@ -78,7 +79,19 @@ class TrialRunner:
         programs = self._stage / "programs"
         shutil.copytree(PROGRAMS, programs, ignore=shutil.ignore_patterns("__pycache__"))
         self._programs = programs
+        self._stopped = False
         self._tasks = {task.id: task for task in environment.tasks}
+
+    def stop(self, running: Collection[Future[TrialResult]]) -> None:
+        """End what runs and try nothing a second time; returns once all of it is over.
+
+        A thread that was about to start its trial starts the sandbox anew: it is ended again.
+        """
+        self._stopped = True
+        while True:
+            self.sandbox.close()
+            if not wait(running, timeout=0.2).not_done:
+                return
 
     def close(self) -> None:
         """Remove the staged files."""
@@ -105,7 +118,9 @@ class TrialRunner:
             return replace(known, cached=True)
         try:
             result = self._run(trial)
-        except QualityHubError:
+        except QualityHubError as error:
+            if self._stopped:
+                return _failed(trial, error)
             try:
                 result = self._run(trial)
             except QualityHubError as error:
@@ -207,10 +222,12 @@ def run_trials(
     trials: list[Trial],
     jobs: int,
     on_result: Callable[[Trial, TrialResult], None],
+    until: float | None = None,
 ) -> None:
     """Run trials on ``jobs`` threads; results arrive in the caller's thread, in any order.
 
-    At most a few trials per thread are in flight, so that an interrupt ends soon.
+    At most a few trials per thread are in flight, so that an interrupt ends soon. After ``until``,
+    seconds of the monotonic clock, no trial is started any more.
     """
     runner.prepare(trials)
     todo: Iterator[Trial] = iter(trials)
@@ -218,6 +235,8 @@ def run_trials(
         running: dict[Future[TrialResult], Trial] = {}
         try:
             while True:
+                if until is not None and time.monotonic() > until:
+                    todo = iter(())
                 for trial in islice(todo, 2 * jobs - len(running)):
                     running[pool.submit(runner.run, trial)] = trial
                 if not running:
@@ -227,7 +246,7 @@ def run_trials(
                     on_result(running.pop(future), future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            runner.sandbox.close()
+            runner.stop(running)
             raise
 
 

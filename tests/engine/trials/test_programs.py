@@ -1,10 +1,12 @@
 """The in-sandbox programs against code that does not behave, in a real sandbox."""
 
 import json
+import time
+from dataclasses import replace
 
 import pytest
 
-from qualityhub.engine.inspect import InspectOptions, inspect_source, reproduce
+from qualityhub.engine.inspect import InspectOptions, NullProgress, inspect_source, reproduce
 from qualityhub.engine.policy import AdmissionPolicy
 from qualityhub.engine.trials.model import Ask
 from qualityhub.engine.trials.probes import NOP, ORACLE, TRACE
@@ -134,6 +136,45 @@ def test_numpy_free_environments_are_traced_step_by_step(tmp_path, options):
     assert trace.reward == pytest.approx(150.0)
 
 
+GAME = """import random
+class Space:
+    def sample(self): return random.randrange(3)
+class Walk:
+    action_space = Space()
+    def reset(self, seed=None, options=None): self.own = random.Random(seed); return 0, {}
+    def step(self, action): return (action, self.own.random()), 0.0, False, False, {}
+class Leaky(Walk):
+    def step(self, action): return (action, random.random()), 0.0, False, False, {}
+class Bare(Walk):
+    action_space = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "codes", "verdict"),
+    [("Walk", set(), "admitted"), ("Leaky", {"DET003"}, "rejected"), ("Bare", set(), "pending")],
+)
+def test_whether_actions_can_be_drawn_or_seeded_is_not_held_against_an_environment(
+    tmp_path, options, name, codes, verdict
+):
+    (tmp_path / "game.py").write_text(GAME)
+    report = inspect_source(f"{tmp_path / 'game.py'}:{name}", options)
+    assert {finding.code for finding in report.findings} == codes
+    assert report.verdict == verdict
+
+
+def test_a_budget_ends_within_a_round_and_says_what_was_left(tmp_path, options):
+    rows = [json.dumps({"id": str(n), "prompt": "1+1?", "answer": "2"}) for n in range(400)]
+    (tmp_path / "dataset.jsonl").write_text("\n".join(rows) + "\n")
+    (tmp_path / "scorer.py").write_text(
+        "import time\ntime.sleep(0.5)\n" + SCORE + "    return float(completion == answer)\n"
+    )
+    report = inspect_source(str(tmp_path), replace(options, jobs=1, budget_s=1.0))
+    assert report.trials["run"] < 20
+    assert report.verdict == "pending"
+    assert {row.reason for row in report.not_measured} >= {"the budget of 1 s was spent"}
+
+
 def test_an_unchanged_source_runs_nothing_again_and_one_new_row_only_its_own_task(
     tmp_path, options
 ):
@@ -158,3 +199,39 @@ def test_an_unchanged_source_runs_nothing_again_and_one_new_row_only_its_own_tas
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     changed = inspect_source(str(path), options)
     assert changed.trials["run"] == first.trials["run"] // 4
+
+
+def test_a_reference_that_removes_its_working_folder_fails_by_its_own_fault(
+    tmp_path, options, monkeypatch
+):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    folder = tmp_path / "task"
+    for name, text in {
+        "task.toml": 'version = "1.0"\n',
+        "instruction.md": "Do it.\n",
+        "environment/Dockerfile": "FROM python:3.11-slim\nWORKDIR /app/here\n",
+        "solution/solve.sh": "cd /; rm -rf /app/here; touch /app/here\n",
+        "tests/test.sh": "echo 1 > /logs/verifier/reward.txt\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    [(_, seen)] = reproduce(str(folder), [Ask("task", ORACLE)], options)
+    assert seen.outcome == "no_reward"
+    assert "the reference removed /app/here" in seen.detail
+
+
+def test_an_interrupt_ends_a_hanging_trial_at_once_and_does_not_try_it_again(tmp_path, options):
+    row = {"prompt": "def f():\n", "entry_point": "f", "canonical_solution": "    return 1\n"}
+    quick = {**row, "task_id": "a", "test": "def check(f):\n    assert f() == 1\n"}
+    hanging = {**row, "task_id": "b", "test": "import time\ndef check(f):\n    time.sleep(99)\n"}
+    source = tmp_path / "rows.jsonl"
+    source.write_text(f"{json.dumps(quick)}\n{json.dumps(hanging)}\n")
+
+    class Impatient(NullProgress):
+        def trials(self, done, total, cached):
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        inspect_source(str(source), replace(options, jobs=2), Impatient())
+    assert time.monotonic() - started < 10

@@ -106,7 +106,7 @@ def observe_task(trial: Trial, completed: Completed) -> Observation:
         "solve_log": logs.get("solve", ""),
         "test_log": logs.get("test", ""),
     }
-    # Only the verifier's own log: a missing module of the solution is the solution's fault.
+    # A log is a hint only: the import may have been caught, the module may be the task itself.
     missing = MISSING.search(logs.get("test", "")) or MISSING.search(logs.get("solve", ""))
     if missing:
         facts["missing_module"] = missing.group(1)

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+import random
 import re
 import sys
 
@@ -78,24 +79,47 @@ def first_reset(env, seed):
     return observed(env.reset()), False
 
 
+def apart(sample, seed):
+    """Return ``sample`` with a global generator of its own: which actions come is our choice.
+
+    A space that cannot be seeded draws from ``random``; the environment's own draws from there
+    keep the state they would have had.
+    """
+    own = [random.Random(seed).getstate()]
+
+    def draw():
+        theirs = random.getstate()
+        random.setstate(own[0])
+        try:
+            return sample()
+        finally:
+            own[0] = random.getstate()
+            random.setstate(theirs)
+
+    return draw
+
+
 def trace(entry, seed, steps):
     """Drive ``steps`` steps over as many episodes as they take."""
     env = make(entry)
     space = getattr(env, "action_space", None)
     if space is None or not hasattr(space, "sample"):
         return {
-            "outcome": "no_reward",
-            "detail": "the environment has no action_space with sample()",
+            "outcome": "unmeasured",
+            "detail": "the environment has no action_space with sample() to draw actions from",
         }
     observation, takes_seed = first_reset(env, seed)
+    draw = space.sample
     if hasattr(space, "seed"):
         space.seed(seed)
+    else:
+        draw = apart(space.sample, seed)
     digests = [short(observation)]
     rewards = []
     odd = []
     episodes = 1
     for index in range(steps):
-        returned = env.step(space.sample())
+        returned = env.step(draw())
         if not isinstance(returned, tuple) or len(returned) not in (4, 5):
             size = len(returned) if isinstance(returned, tuple) else 1
             return {

@@ -15,6 +15,10 @@ if [ "$probe" = oracle ]; then
 fi
 # What a solution wrote here is not the verifier's word.
 rm -rf /logs/verifier/reward.txt /logs/verifier/reward.json
-cd "$workdir" || exit 90
+if ! cd "$workdir"; then
+  echo "the reference removed $workdir" >/qh/out/test.log
+  echo 90 >/qh/out/test.exit
+  exit 0
+fi
 eval "env $test_env $shell /tests/test.sh" >/qh/out/test.log 2>&1 </dev/null
 echo "$?" >/qh/out/test.exit
