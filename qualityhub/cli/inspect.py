@@ -33,7 +33,7 @@ from qualityhub.cli.options import (
     output_option,
 )
 from qualityhub.cli.progress import progress_for
-from qualityhub.engine.errors import QualityHubError, UnreadablePackageError
+from qualityhub.engine.errors import MachineryError, QualityHubError, UnreadablePackageError
 from qualityhub.engine.reports.reading import open_findings
 from qualityhub.engine.reports.safe import printable
 
@@ -83,9 +83,7 @@ class Outcome:
 @click.option(
     "--no-cache", is_flag=True, help="Run every trial again instead of reusing stored results."
 )
-@click.option(
-    "--plan", is_flag=True, help="Say what would run and about how long, and run nothing more."
-)
+@click.option("--plan", is_flag=True, help="Say what the first round would run, and run nothing.")
 @click.option(
     "--budget", type=DURATION, help="Stop after so long (90s, 30m, 2h) with a partial verdict."
 )
@@ -189,6 +187,18 @@ def _inspect_one(source: str, given: Mapping[str, Any], outcome: Outcome) -> Non
         except QualityHubError as error:
             say_error(error)
             outcome.codes.append(error_exit(error))
+            return
+        except OSError as error:
+            # What an environment's files do wrong has become a report by now: this is our host.
+            say_error(
+                MachineryError(
+                    "host.files",
+                    f"This host does not let us work: {error}.",
+                    f"The data folder {options.home} must be writable and have room; QH_HOME "
+                    "names another one.",
+                )
+            )
+            outcome.codes.append(MACHINERY)
             return
     document = report.as_json()
     remember(options.home, document)

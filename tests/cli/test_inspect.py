@@ -86,6 +86,17 @@ def test_one_source_that_fails_does_not_hide_the_others(call, engine, make_repor
     assert call("inspect", "a", "b").code == 4
 
 
+def test_a_data_folder_that_cannot_be_used_is_named_and_other_sources_go_on(
+    call, engine, make_report
+):
+    engine.answers |= {"a": OSError(28, "No space left on device", "/data/x"), "b": make_report()}
+    result = call("inspect", "a", "b", "--format", "json")
+    assert result.code == 4
+    assert "No space left on device: '/data/x'" in result.err
+    assert "QH_HOME" in result.err
+    assert len(result.json["inspections"]) == 1
+
+
 def test_options_reach_the_engine(call, engine, make_report, tmp_path):
     engine.answers["demo"] = make_report()
     policy = tmp_path / "p.toml"

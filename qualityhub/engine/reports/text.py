@@ -108,7 +108,11 @@ def _group(group: Group, ink: Ink, width: int, known: frozenset[str]) -> str:
     lines = [f"{head} {ink('bold', printable(group.title, 120))}".rstrip()]
     fresh = [item for item in group.findings if item["fingerprint"] not in known]
     shown = (fresh or list(group.findings))[0]
-    lines += _wrapped(f"  {printable(shown['message'], 600)}", width, 2)
+    message = printable(shown["message"], 600)
+    if len({finding["message"] for finding in group.findings}) > 1:
+        place = "the whole environment" if shown["task"] is None else printable(shown["task"], 60)
+        message = f"{place}, for one: {message}"
+    lines += _wrapped(f"  {message}", width, 2)
     if shown["task"] is not None or len(group.findings) > 1:
         lines.append(f"  {_field('tasks', _tasks(group, known), ink)}")
     if shown["location"]:

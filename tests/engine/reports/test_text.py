@@ -20,6 +20,13 @@ def test_the_report_says_verdict_counts_findings_and_what_it_rests_on(document):
     assert "1,000 trials run, 416 from the store, 20.0 s · 50.0 trials/s" in text
 
 
+def test_a_message_that_holds_for_one_task_alone_names_it(document):
+    assert "for one:" not in inspection_text(document)
+    document["findings"][0]["message"] = "It ran out of time."
+    task = document["findings"][0]["task"]
+    assert f"{task}, for one: It ran out of time." in inspection_text(document)
+
+
 def test_known_and_waived_findings_are_marked(document):
     document["findings"][1]["waived"] = True
     text = inspection_text(document, known=frozenset({"fp-VER001-t1"}))
