@@ -63,6 +63,52 @@ def test_made_up_link_signs_nobody_in(client, secret):
     assert client.post(f"/sign-in/{secret}/").status_code == 404
 
 
+def test_sign_in_leads_to_the_page_that_was_asked_for(client, owner):
+    asked = client.get("/gates/?verdict=block")
+    assert asked.status_code == 302
+    assert client.get(asked["Location"]).status_code == 200
+    url = sign_in_link_create(owner)
+    client.get(url)
+    assert client.post(url)["Location"] == "/gates/?verdict=block"
+    assert not client.cookies["qh_next"].value
+    client.post("/sign-out/")
+    assert client.post(sign_in_link_create(owner))["Location"] == "/"
+
+
+def test_who_is_signed_in_goes_on_at_once(client, owner):
+    client.force_login(owner)
+    assert client.get("/sign-in/", {"next": "/gates/"})["Location"] == "/gates/"
+    assert client.get("/sign-in/", {"next": "//evil.example/"})["Location"] == "/"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "https://evil.example/",
+        "//evil.example/",
+        "/\\evil.example/",
+        "///evil.example",
+        "javascript:alert(1)",
+        "gates/",
+        "\t//evil.example",
+        "/" + "x" * 3000,
+    ],
+)
+def test_sign_in_leads_to_no_other_place(client, owner, target):
+    client.get("/sign-in/", {"next": target})
+    assert "qh_next" not in client.cookies
+    # A cookie may come from elsewhere: it is looked at again.
+    client.cookies["qh_next"] = target
+    assert client.post(sign_in_link_create(owner))["Location"] == "/"
+
+
+def test_a_page_asked_for_cannot_split_the_answer(client, owner):
+    client.get("/sign-in/", {"next": "/gates/\r\nSet-Cookie: a=b"})
+    where = client.post(sign_in_link_create(owner))["Location"]
+    assert "\n" not in where
+    assert "\r" not in where
+
+
 def test_link_secret_is_not_stored(owner):
     secret = sign_in_link_create(owner).split("/")[2]
     assert secret not in str(SignInLink.objects.values().get())
