@@ -54,6 +54,10 @@ class ScriptedRunner:
     def close(self):
         pass
 
+    def stop(self, running):
+        for future in running:
+            future.cancel()
+
     def run(self, trial):
         from dataclasses import replace
 
