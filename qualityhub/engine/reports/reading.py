@@ -130,8 +130,11 @@ def shown(value: Any) -> str:
     """Return a piece of evidence in a few words."""
     if isinstance(value, Mapping):
         if "outcome" in value:
-            reward = value["outcome"] == "reward"
-            return f"reward {value.get('reward')}" if reward else str(value["outcome"])
+            if value["outcome"] != "reward":
+                return str(value["outcome"])
+            if "reward_type" in value:
+                return f"reward of type {value['reward_type']}"
+            return f"reward {value.get('reward')}"
         return ", ".join(f"{key} {shown(item)}" for key, item in value.items())
     if isinstance(value, (list, tuple)):
         rest = len(value) - SHOWN_VALUES

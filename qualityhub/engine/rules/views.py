@@ -55,7 +55,7 @@ def describe(observation: Observation) -> str:
     """
     match observation.outcome:
         case "reward":
-            return f"reward {show(observation.reward)}"
+            return f"reward {shown_reward(observation)}"
         case "crashed":
             return str(observation.facts.get("error", "an exception"))
         case "timeout":
@@ -67,6 +67,13 @@ def describe(observation: Observation) -> str:
             return "no reward"
 
 
+def shown_reward(observation: Observation) -> str:
+    """Print a reward for a message; what is no number may quote an answer key: its type alone."""
+    if observation.reward_type in {"number", "bool"}:
+        return show(observation.reward)
+    return f"of type {observation.reward_type}"
+
+
 def show(reward: object) -> str:
     """Print a reward as a person would write it."""
     return f"{reward:g}" if isinstance(reward, float) else str(reward)
@@ -76,7 +83,12 @@ def seen_evidence(observation: Observation) -> dict[str, Any]:
     """Return what evidence says of an observation."""
     evidence: dict[str, Any] = {"outcome": observation.outcome}
     if observation.outcome == "reward":
-        evidence["reward"] = observation.reward
+        if observation.reward_type in {"number", "bool"}:
+            evidence["reward"] = observation.reward
+        else:
+            # Under a key that exports leave out: it may hold the answer.
+            evidence["reward_type"] = observation.reward_type
+            evidence["output"] = observation.reward
     if observation.detail:
         evidence["detail"] = observation.detail
     if observation.trial:

@@ -1,6 +1,7 @@
 """``advance`` as a pure function: a simulated world answers every ask."""
 
 import dataclasses
+import json
 import random
 
 import pytest
@@ -9,7 +10,11 @@ from qualityhub.engine.digest import digest_environment, digest_task
 from qualityhub.engine.environments.model import Environment, Problem, RewardSpec, Task
 from qualityhub.engine.policy import AdmissionPolicy
 from qualityhub.engine.report import report_from_json
+from qualityhub.engine.reports.junit import inspection_junit
+from qualityhub.engine.reports.markdown import inspection_markdown
+from qualityhub.engine.reports.sarif import inspection_sarif
 from qualityhub.engine.rules.advance import Inspection, advance
+from qualityhub.engine.rules.catalogue import CATALOGUE
 from qualityhub.engine.rules.verdict import Waiver
 from qualityhub.engine.trials.model import Ask, Observation, Variation, World
 from qualityhub.engine.trials.probes import NOP, ORACLE
@@ -145,6 +150,21 @@ def test_an_exceptions_text_stays_in_the_evidence():
     report, _, _ = run(environment("scorer", ids=("a",)), lambda ask: secret)
     assert report.findings
     assert not any("42" in finding.message for finding in report.findings)
+
+
+@pytest.mark.parametrize("export", [inspection_sarif, inspection_junit, inspection_markdown])
+def test_a_reward_that_quotes_the_answer_stays_out_of_what_leaves_the_hub(export):
+    def quoting(ask):
+        return Observation("reward", "{'ok': 1, 'expected': 'K3Y'}", "dict", trial=f"t-{ask}")
+
+    report, _, _ = run(environment("scorer"), quoting)
+    document = report.as_json()
+    assert ("VER003", "a") in found(report)
+    assert "K3Y" in json.dumps(document), "the owner sees it"
+    keywords = {"catalogue": CATALOGUE} if export is inspection_sarif else {}
+    written = export([document], **keywords)
+    assert "of type dict" in written
+    assert "K3Y" not in written
 
 
 def test_one_time_out_is_load_and_two_are_a_finding():

@@ -182,6 +182,69 @@ def test_a_program_that_could_not_start_is_our_fault():
             DRIVERS["function"].observe(trial, completed(exit_code=status), "n")
 
 
+def test_a_status_after_the_start_is_the_environments_own():
+    [trial] = plan_trials(function(1), WORLDS, [Ask("t/0", ORACLE)])
+    for status in (71, 126, 127):
+        ended = completed(exit_code=status, stdout=lines("n", {"started": True}))
+        [seen] = DRIVERS["function"].observe(trial, ended, "n")
+        assert seen.outcome == "no_reward"
+        assert f"status {status}" in seen.detail
+
+
+def test_a_program_that_says_it_failed_itself_is_our_fault():
+    [trial] = plan_trials(function(1), WORLDS, [Ask("t/0", ORACLE)])
+    said = lines("n", {"started": True}, {"machinery": "KeyError: 'prompt'"})
+    with pytest.raises(MachineryError, match="KeyError"):
+        DRIVERS["function"].observe(trial, completed(exit_code=71, stdout=said), "n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "reward", "facts"),
+    [
+        (b'{"case": 0, "outcome": "reward", "reward": NaN}', "reward", "nan", {}),
+        (b'{"case": 0, "outcome": "reward", "reward": 1e999}', "reward", "inf", {}),
+        (b'{"case": 0, "outcome": "reward", "reward": null}', "no_reward", None, {}),
+        (b'{"case": 0, "outcome": "reward", "reward": {"a": 1}}', "reward", "{'a': 1}", {}),
+        (b'{"case": 0, "outcome": ["reward"], "reward": 1}', "no_reward", 1.0, {}),
+        (b'{"case": 0, "outcome": "reward", "reward": 1, "facts": 5}', "reward", 1.0, {}),
+        (
+            (
+                b'{"case": 0, "outcome": "reward", "reward": 1, "facts": {"odd_rewards": 5, "trace": 1,'
+                b' "lowest": NaN, "highest": "x", "row": "r\\u0000", "own": 1}}'
+            ),
+            "reward",
+            1.0,
+            {"row": "r\N{SYMBOL FOR NULL}"},
+        ),
+        (
+            b'{"case": 0, "outcome": "crashed", "error": "E\\u001b[31m key", "missing_module": 7}',
+            "crashed",
+            None,
+            {},
+        ),
+        (b"[1]", "no_reward", None, {}),
+        (b"[" * 100_000, "no_reward", None, {}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_answer_that_foreign_code_forged_is_taken_only_in_its_form(
+    answer, outcome, reward, facts
+):
+    [trial] = plan_trials(function(1), WORLDS, [Ask("t/0", ORACLE)])
+    [seen] = DRIVERS["function"].observe(trial, completed(stdout=b"n " + answer + b"\n"), "n")
+    assert (seen.outcome, seen.reward, dict(seen.facts)) == (outcome, reward, facts)
+
+
+def test_foreign_text_can_be_stored_anywhere():
+    [trial] = plan_trials(function(1), WORLDS, [Ask("t/0", ORACLE)])
+    said = lines(
+        "n", {"case": 0, "outcome": "crashed", "detail": "a\0b\ud800", "message": "\ud800"}
+    )
+    [seen] = DRIVERS["function"].observe(trial, completed(stdout=said), "n")
+    assert seen.detail == "a\N{SYMBOL FOR NULL}b\\ud800"
+    assert seen.facts["message"] == "\\ud800"
+
+
 @pytest.mark.parametrize(
     ("files", "reward", "problem"),
     [

@@ -76,6 +76,51 @@ def test_a_scorer_that_hangs_is_shown_on_a_few_tasks_and_costs_no_more(tmp_path,
     assert outcomes == ["timeout"] * 3 + ["unmeasured"] * 3
 
 
+@pytest.mark.parametrize("status", [71, 126, 127])
+def test_a_scorer_that_leaves_with_a_status_of_ours_is_not_our_failure(tmp_path, options, status):
+    source = scorer(tmp_path, f"import os\nos._exit({status})\n" + SCORE + "    return 1.0\n")
+    [oracle] = seen(source, options, ORACLE)
+    assert oracle.outcome == "no_reward"
+    assert inspect_source(source, options).verdict == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("written", "outcome"),
+    [
+        ("b'[1]'", "no_reward"),
+        ("b'[' * 100000", "no_reward"),
+        ('b\'{"outcome": "reward", "reward": NaN}\'', "reward"),
+        ('b\'{"outcome": "reward", "reward": 1, "facts": 5}\'', "reward"),
+    ],
+)
+def test_what_a_case_writes_into_its_own_pipe_breaks_nothing_of_ours(
+    tmp_path, options, written, outcome
+):
+    code = SCORE + (
+        "    import os\n"
+        "    for fd in range(3, 32):\n"
+        "        try:\n"
+        f"            os.write(fd, {written})\n"
+        "        except OSError:\n"
+        "            pass\n"
+        "    os._exit(0)\n"
+    )
+    source = scorer(tmp_path, code)
+    [oracle] = seen(source, options, ORACLE)
+    assert oracle.outcome == outcome
+    assert inspect_source(source, options).verdict == "rejected" or outcome == "reward"
+
+
+def test_an_exception_that_cannot_be_printed_is_still_a_crash(tmp_path, options):
+    code = (
+        "class Mute(Exception):\n"
+        "    def __str__(self): raise RuntimeError\n"
+        "    __repr__ = __str__\n" + SCORE + "    raise Mute\n"
+    )
+    [oracle] = seen(scorer(tmp_path, code), options, ORACLE)
+    assert (oracle.outcome, oracle.facts["error"]) == ("crashed", "Mute")
+
+
 def test_one_case_leaves_no_state_for_the_next(tmp_path, options):
     code = "calls = []\n\n" + SCORE + "    calls.append(1)\n    return float(len(calls))\n"
     oracle, nop = seen(scorer(tmp_path, code), options, ORACLE, NOP)

@@ -89,7 +89,7 @@ def _faults(context: Context, seen: Observation) -> Iterable[tuple[str, str, boo
         step, value, kind = odd[0]
         yield (
             f"reward is {kind} {_class(value)}",
-            f"Step {step} gives the reward {value} of type {kind}",
+            f"Step {step} gives {_value(value)} of type {kind}",
             True,
         )
     elif not isinstance(seen.reward, float | int):
@@ -98,7 +98,7 @@ def _faults(context: Context, seen: Observation) -> Iterable[tuple[str, str, boo
         else:
             yield (
                 f"reward is {seen.reward_type}",
-                f"The reward is {seen.reward} of type {seen.reward_type}, not a number",
+                f"The reward is of type {seen.reward_type}, not a number",
                 True,
             )
         return
@@ -117,6 +117,10 @@ def _faults(context: Context, seen: Observation) -> Iterable[tuple[str, str, boo
             f"The reward {show(float(highest))} lies above {_range(context)}",
             spec.declared,
         )
+
+
+def _value(value: object) -> str:
+    return f"the reward {value}" if _class(value) == "not finite" else "a reward"
 
 
 def _class(value: object) -> str:

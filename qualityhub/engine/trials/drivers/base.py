@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qualityhub.engine.environments.model import Environment
@@ -18,6 +20,38 @@ OUTCOMES = frozenset(
 )
 OUR_FAILURE = 71
 """Exit status by which a program of ours says that it failed itself."""
+
+
+def _is(*kinds: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+def _rows(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(row, list) and len(row) == 3 and isinstance(row[2], str) for row in value
+    )
+
+
+def _finite(value: object) -> bool:
+    return value is None or (
+        isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max
+    )
+
+
+FACTS: Mapping[str, Callable[[Any], bool]] = {
+    "row": _is(str),
+    "prompt": _is(str),
+    "answer": _is(str),
+    "trace": _is(list),
+    "rewards": _is(list),
+    "odd_rewards": _rows,
+    "lowest": _finite,
+    "highest": _finite,
+    "steps": _is(int),
+    "episodes": _is(int),
+    "takes_seed": _is(bool),
+}
+"""What a program may say beside the reward, and the form that rules rely on."""
 
 
 class Driver(ABC):
@@ -56,25 +90,28 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
     Raises:
         MachineryError: The program could not start or failed by its own fault.
     """
-    if completed.exit_code in {126, 127, OUR_FAILURE} and not completed.timed_out:
-        raise MachineryError(
-            "trial.program_failed",
-            f"The {trial.program} program ended with status {completed.exit_code}: "
-            f"{tail(completed.stderr)}",
-            "This is a fault of ours or of this host; it says nothing about the environment.",
-        )
     answers: dict[int, dict[str, Any]] = {}
+    started = False
     for line in completed.stdout.splitlines():
         mark, _, body = line.partition(b" ")
         if mark != nonce.encode():
             continue
         try:
             document = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
+        if not isinstance(document, dict):
+            continue
+        started = True
+        if "machinery" in document:
+            raise _program_failed(trial, completed, str(document["machinery"])[-DETAIL:])
         case = document.get("case")
         if isinstance(case, int) and case not in answers:
             answers[case] = document
+    # Once it runs, foreign code shares the process and can end with any status.
+    ours = completed.exit_code in {126, 127, OUR_FAILURE} and not completed.timed_out
+    if ours and not started:
+        raise _program_failed(trial, completed, tail(completed.stderr))
     return tuple(
         observation(answers[index], trial.key) if index in answers else died(completed, trial.key)
         for index in range(len(trial.asks))
@@ -82,19 +119,81 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
 
 
 def observation(document: Mapping[str, Any], trial: str) -> Observation:
-    """Build an observation from a program's answer; unknown fields become facts."""
+    """Build an observation from a program's answer.
+
+    The program shares a process with foreign code, so every value is taken only in the form and
+    size that it should have.
+    """
     outcome = document.get("outcome")
-    facts = dict(document.get("facts") or {})
-    for name in ("missing_module", "error", "message", "stage", "exit_code", "signal"):
+    given = document.get("facts")
+    facts = {
+        name: _plain(value)
+        for name, value in (given.items() if isinstance(given, dict) else ())
+        if name in FACTS and FACTS[name](value)
+    }
+    for name in ("missing_module", "error"):
+        # They stand in messages, which leave the hub: names, never sentences.
+        if str(document.get(name, "")).isidentifier():
+            facts[name] = str(document[name])[:80]
+    for name in ("message", "stage"):
         if name in document:
+            facts[name] = text(document[name], 200)
+    for name in ("exit_code", "signal"):
+        if isinstance(document.get(name), int):
             facts[name] = document[name]
+    reward, kind = _reward(document.get("reward"), text(document.get("reward_type", "number"), 80))
+    if not isinstance(outcome, str) or outcome not in OUTCOMES:
+        outcome = "no_reward"
     return Observation(
-        outcome=outcome if outcome in OUTCOMES else "no_reward",
-        reward=document.get("reward"),
-        reward_type=str(document.get("reward_type", "number")),
-        detail=str(document.get("detail", ""))[-DETAIL:],
+        outcome="no_reward" if outcome == "reward" and reward is None else outcome,  # type: ignore[arg-type]  # one of OUTCOMES
+        reward=reward,
+        reward_type=kind,
+        detail=text(document.get("detail", ""))[-DETAIL:],
         facts=facts,
         trial=trial,
+    )
+
+
+def text(value: object, size: int = 0) -> str:
+    """Return foreign text that every store and encoding can hold, cut to ``size`` characters."""
+    told = value if isinstance(value, str) else repr(value)
+    told = told[:size] if size else told
+    clean = told.encode("utf-8", "backslashreplace").decode()
+    return clean.replace("\x00", "\N{SYMBOL FOR NULL}")
+
+
+def _reward(value: object, kind: str) -> tuple[float | str | None, str]:
+    if value is None or isinstance(value, str):
+        return (None if value is None else text(value, 200)), kind
+    if isinstance(value, bool):
+        return float(value), "bool"
+    if isinstance(value, int | float):
+        try:
+            number = float(value)
+        except OverflowError:
+            return "overflow", "number"
+        return (number if math.isfinite(number) else repr(number)), kind
+    return text(value, 200), type(value).__name__
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON that a database takes: finite numbers, no NUL, no lone surrogate."""
+    if isinstance(value, dict):
+        return {text(key, 200): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
+
+
+def _program_failed(trial: Trial, completed: Completed, why: str) -> MachineryError:
+    return MachineryError(
+        "trial.program_failed",
+        f"The {trial.program} program ended with status {completed.exit_code}: {why}",
+        "This is a fault of ours or of this host; it says nothing about the environment.",
     )
 
 

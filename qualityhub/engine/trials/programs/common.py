@@ -19,6 +19,7 @@ import time
 import traceback
 
 DETAIL = 2000
+ANSWER = []
 
 
 def start():
@@ -35,16 +36,22 @@ def start():
 
     # Foreign code is handed neither the nonce nor the channel by name; the child closes both.
     payload.pop("nonce")
+    ANSWER.append(answer)
+    # From here on an exit status may be the environment's own and says nothing of us.
+    answer({"started": True})
     return payload, answer, channel
 
 
 def run(main):
-    """Run a program's main; an exception of our own ends with status 71, "machinery"."""
+    """Run a program's main; an exception of our own is an answer, and status 71."""
     try:
         main()
     except Exception:
-        traceback.print_exc()
+        text = traceback.format_exc()
+        sys.stderr.write(text)
         sys.stderr.flush()
+        if ANSWER:
+            ANSWER[0]({"machinery": text[-DETAIL:]})
         os._exit(71)
 
 
@@ -97,11 +104,15 @@ def run_case(index, work, timeout_s, answer, channel):
 def crashed(error):
     """Describe an exception as a result; names the module a ModuleNotFoundError lacks."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
+    try:
+        message = str(error)[:200]
+    except Exception:
+        message = ""
     result = {
         "outcome": "crashed",
         "detail": "".join(lines)[-DETAIL:],
         "error": type(error).__name__,
-        "message": str(error)[:200],
+        "message": message,
     }
     missing = missing_module(error)
     if missing:
@@ -179,10 +190,13 @@ def _kill(pid):
 
 def _decode(data, status):
     if data:
+        # Foreign code in the child can write here as well: whatever it is, it is that case's alone.
         try:
-            return json.loads(data.decode("utf-8"))
-        except ValueError:
-            pass
+            document = json.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict):
+            return document
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return {"outcome": "killed", "detail": "ended by signal %d" % number, "signal": number}
