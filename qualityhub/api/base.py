@@ -69,10 +69,13 @@ class Endpoint(APIView):
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """Refuses members it does not know, and names the nearest one that it does."""
+    """Refuses members it does not know, and names the nearest one that it does.
+
+    A number is no text: the framework would store ``123`` as ``"123"``.
+    """
 
     def to_internal_value(self, data: Any) -> Any:
-        """Read the members, after a look at their names."""
+        """Read the members, after a look at their names and at what should be text."""
         if isinstance(data, dict):
             known = [name for name, field in self.fields.items() if not field.read_only]
             unknown = {
@@ -82,7 +85,23 @@ class StrictSerializer(serializers.Serializer[Any]):
             }
             if unknown:
                 raise serializers.ValidationError(unknown)
+            numbers = {
+                name: found
+                for name, value in data.items()
+                if (found := _not_text(self.fields[name], value))
+            }
+            if numbers:
+                raise serializers.ValidationError({**self._others(data, numbers), **numbers})
         return super().to_internal_value(data)
+
+    def _others(self, data: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the errors of the members that are not known to be wrong already."""
+        try:
+            super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            found: dict[str, Any] = error.detail if isinstance(error.detail, dict) else {}
+            return {name: detail for name, detail in found.items() if name not in known}
+        return {}
 
 
 def read_body(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
@@ -154,6 +173,18 @@ def page_of(name: str, item: type[serializers.BaseSerializer[Any]]) -> serialize
             ),
         },
     )
+
+
+def _not_text(field: Any, value: Any) -> Any:
+    """Return the errors of numbers where text belongs, also within lists and objects."""
+    if isinstance(field, serializers.CharField) and isinstance(value, (int, float)):
+        return [ErrorDetail("Not a valid string.", "invalid")]
+    items: list[tuple[Any, Any]] = []
+    if isinstance(field, serializers.ListField) and isinstance(value, list):
+        items = [(str(place), item) for place, item in enumerate(value)]
+    elif isinstance(field, serializers.DictField) and isinstance(value, dict):
+        items = [(str(name), item) for name, item in value.items()]
+    return {name: found for name, item in items if (found := _not_text(field.child, item))}
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> str:

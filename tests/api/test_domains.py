@@ -33,6 +33,8 @@ def test_slug_is_unique_in_a_team_only(owner_api, outsider_api, is_problem):
         ({"name": "x" * 101}, "/name"),
         ({"name": "a\0b"}, "/name"),
         ({"name": ["x"]}, "/name"),
+        ({"name": 123}, "/name"),
+        ({"name": 1.5}, "/name"),
         ({"name": "x", "nmae": 1}, "/nmae"),
     ],
 )
