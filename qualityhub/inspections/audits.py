@@ -56,7 +56,8 @@ def audit_run(
         stale_after = timedelta(days=settings.QH_AUDIT_STALE_DAYS)
     with transaction.atomic():
         # One audit of a team at a time: a second one sees the first one's open inspections.
-        Team.objects.select_for_update().get(pk=team.pk)
+        # Weaker than FOR UPDATE: rows that name the team can be written meanwhile.
+        Team.objects.select_for_update(no_key=True).get(pk=team.pk)
         considered = _considered(team)
         run = AuditRun.objects.create(
             team=team, trigger=trigger, actor=actor[:300], considered=considered.count()

@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from qualityhub.inspections.audits import audit_nightly, audit_run
@@ -98,3 +100,17 @@ def test_command_starts_an_audit(upload, judge, team, capsys):
     assert AuditRun.objects.get().started == 1
     with pytest.raises(CommandError):
         call_command("audit", team="nobody")
+
+
+def test_an_audit_keeps_nobody_from_writing_in_the_team(upload, judge, team):
+    judge(upload())
+    with CaptureQueriesContext(connection) as queries:
+        audit_run(team=team, actor="night", stale_after=timedelta(0))
+    locks = [
+        row["sql"]
+        for row in queries
+        if 'FROM "accounts_team"' in row["sql"] and " FOR " in row["sql"]
+    ]
+    # Rows that point at the team take FOR KEY SHARE, which FOR UPDATE would keep waiting.
+    assert locks
+    assert all(sql.endswith("FOR NO KEY UPDATE") for sql in locks)
