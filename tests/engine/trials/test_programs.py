@@ -111,6 +111,18 @@ def test_what_a_case_writes_into_its_own_pipe_breaks_nothing_of_ours(
     assert inspect_source(source, options).verdict == "rejected" or outcome == "reward"
 
 
+def test_a_process_left_behind_does_not_read_as_a_hang(tmp_path, options):
+    code = SCORE + (
+        "    import os, time\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        time.sleep(600)\n"
+        "    return 1.0 if completion == answer else 0.0\n"
+    )
+    oracle, nop = seen(scorer(tmp_path, code), options, ORACLE, NOP)
+    assert (oracle.reward, nop.reward) == (1.0, 0.0)
+
+
 def test_an_exception_that_cannot_be_printed_is_still_a_crash(tmp_path, options):
     code = (
         "class Mute(Exception):\n"

@@ -86,7 +86,7 @@ def run_case(index, work, timeout_s, answer, channel):
         finally:
             os._exit(code)
     os.close(write_end)
-    data, timed_out = _read(read_end, time.monotonic() + timeout_s)
+    data, timed_out = _read(read_end, pid, time.monotonic() + timeout_s)
     os.close(read_end)
     if timed_out:
         _kill(pid)
@@ -164,16 +164,20 @@ def load_file(path, name="qh_subject"):
     return module
 
 
-def _read(fd, deadline):
+def _read(fd, pid, deadline):
+    """Read until the case ends; a process that it left behind may hold the pipe open for ever."""
     chunks = []
     size = 0
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
             return b"".join(chunks), True
-        ready, _, _ = select.select([fd], [], [], left)
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        ready, _, _ = select.select([fd], [], [], 0 if ended else min(left, 0.1))
         if not ready:
-            return b"".join(chunks), True
+            if ended:
+                return b"".join(chunks), False
+            continue
         chunk = os.read(fd, 65536)
         if not chunk:
             return b"".join(chunks), False
