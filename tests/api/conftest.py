@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import zipfile
@@ -32,7 +33,11 @@ def tar_of():
 
     def make(files, name="env.tar.gz"):
         data = io.BytesIO()
-        with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        # Without the time of day: the same files are the same bytes in the next second too.
+        with (
+            gzip.GzipFile(fileobj=data, mode="wb", mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
             for path, content in files.items():
                 info = tarfile.TarInfo(path)
                 info.size = len(content)
