@@ -54,7 +54,7 @@ QH_SANDBOX = ENV.text(
 )
 QH_LEASE_SECONDS = ENV.integer(
     "QH_LEASE_SECONDS",
-    60,
+    30,
     "A worker silent for so long loses its batch to another.",
     low=5,
     high=3600,

@@ -19,6 +19,7 @@ from qualityhub.engine.environments.files import (
 )
 from qualityhub.engine.environments.formats import FORMATS, NAMED_FORMATS, format_named
 from qualityhub.engine.environments.package import Package
+from qualityhub.engine.environments.rows import first_problem
 from qualityhub.engine.errors import InvalidInputError, UnreadablePackageError
 
 if TYPE_CHECKING:
@@ -166,10 +167,12 @@ def _unknown(package: Package) -> UnreadablePackageError:
             f"Name the class: {name}:ClassName.",
         )
     elif package.row_files and not package.first_rows:
-        return UnreadablePackageError(
-            "package.empty",
-            f"{shown(', '.join(package.row_files))} does not start with a JSON object.",
-            "Write one JSON object per line.",
+        return first_problem(package.root, package.row_files, package.limits) or (
+            UnreadablePackageError(
+                "package.empty",
+                f"{shown(', '.join(package.row_files))} has no row.",
+                "Write one JSON object per line.",
+            )
         )
     elif package.first_rows:
         file, row = next(iter(package.first_rows.items()))

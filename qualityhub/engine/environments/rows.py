@@ -10,7 +10,7 @@ from qualityhub.engine.environments.files import ReadLimits, lines, shown, too_l
 from qualityhub.engine.errors import UnreadablePackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 MAX_DEPTH = 100
@@ -84,6 +84,18 @@ def first_row(root: Path, relative: str, limits: ReadLimits) -> dict[str, Any] |
         if error.code == "package.bad_row":
             return None
         raise
+
+
+def first_problem(
+    root: Path, files: Iterable[str], limits: ReadLimits
+) -> UnreadablePackageError | None:
+    """Return why the first file that does not start with an object does not, or None."""
+    for relative in files:
+        try:
+            next(iter(read_rows(root, relative, limits)), None)
+        except UnreadablePackageError as error:
+            return error
+    return None
 
 
 def bad_row(place: str, message: str, hint: str = "") -> UnreadablePackageError:

@@ -137,7 +137,9 @@ def _judge_task(rule: Rule, context: Context, task: Task, judged: Judged) -> Non
         return
     left = [seen for ask in asks if (seen := context.known(ask)).outcome == "unmeasured"]
     if left:
-        judged.unmeasured[task.id] = Unmeasured(left[0].detail, "a larger budget, or answers that do not hang")
+        judged.unmeasured[task.id] = Unmeasured(
+            left[0].detail, "a larger budget, or answers that do not hang"
+        )
         return
     for item in rule.check_task(context, task):
         if isinstance(item, Found):

@@ -165,6 +165,23 @@ def runs_by_variation(context: Context, task: Task, probe: str) -> dict[Variatio
     return groups
 
 
+def blamed_task(task: Task, seen: Observation) -> str | None:
+    """Return the task a finding is about; None where nothing of the environment even loads."""
+    return None if seen.facts.get("stage") == "load" else task.id
+
+
+def does_not_load(context: Context, seen: Observation) -> str:
+    """Return the sentence for an environment that does not load, or an empty string.
+
+    What a public package says of a name it does not know is no secret of an owner's.
+    """
+    if seen.facts.get("stage") != "load":
+        return ""
+    words = str(seen.facts.get("message", "")) if context.environment.root is None else ""
+    said = f": {words}" if words else ""
+    return f"{context.environment.name} does not load; it raises {describe(seen)}{said}."
+
+
 def lacks_module(seen: Observation) -> Unmeasured | None:
     """Return that nothing else can be judged where a module is missing; DEP002 reports it, once."""
     module = seen.facts.get("missing_module")

@@ -141,6 +141,24 @@ def test_a_random_reward_is_reported_as_such_nearly_always():
     assert wrong <= 4
 
 
+def test_what_does_not_load_is_one_finding_of_the_whole_environment():
+    broken = Observation(
+        "crashed", facts={"stage": "load", "error": "ValueError", "message": "no such set"}
+    )
+    report, _, _ = run(environment("scorer"), lambda ask: broken)
+    assert found(report) == {("VER001", None)}
+    assert report.verdict == "rejected"
+    assert report.findings[0].message == "e does not load; it raises ValueError: no such set."
+
+
+def test_what_an_owners_own_module_says_while_it_loads_stays_in_the_evidence(tmp_path):
+    broken = Observation(
+        "crashed", facts={"stage": "load", "error": "ValueError", "message": "answer is 42"}
+    )
+    report, _, _ = run(environment("scorer", root=tmp_path), lambda ask: broken)
+    assert "42" not in report.findings[0].message
+
+
 def test_an_exceptions_text_stays_in_the_evidence():
     secret = Observation(
         "crashed",

@@ -20,7 +20,7 @@ BAD = {
     "VER004": {("VER004", "one"), ("VER004", "two")},
     "VER005": {("VER005", "Walk")},
     "DEP001": {("DEP001", None)},
-    "DEP002": {("DEP002", "one"), ("DEP002", "two")},
+    "DEP002": {("DEP002", None)},
     "DET001": {("DET001", "one"), ("DET001", "two")},
     "DET002": {("DET002", "one"), ("DET002", "two")},
     "DET003": {("DET003", "Walk")},

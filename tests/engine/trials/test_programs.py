@@ -9,7 +9,7 @@ import pytest
 from qualityhub.engine.inspect import InspectOptions, NullProgress, inspect_source, reproduce
 from qualityhub.engine.policy import AdmissionPolicy
 from qualityhub.engine.trials.model import Ask
-from qualityhub.engine.trials.probes import NOP, ORACLE, TRACE
+from qualityhub.engine.trials.probes import MALFORMED, NOP, ORACLE, TRACE
 
 SCORE = "def score(prompt, completion, answer, info=None):\n"
 
@@ -131,6 +131,18 @@ def test_an_exception_that_cannot_be_printed_is_still_a_crash(tmp_path, options)
     )
     [oracle] = seen(scorer(tmp_path, code), options, ORACLE)
     assert (oracle.outcome, oracle.facts["error"]) == ("crashed", "Mute")
+
+
+def test_hangs_on_several_malformed_answers_end_the_battery_and_spare_the_reference(
+    tmp_path, options
+):
+    source = scorer(tmp_path, SCORE + "    while completion != answer: pass\n    return 1.0\n")
+    probes = [f"malformed:{name}" for name in MALFORMED]
+    *seen_, oracle = seen(source, options, *probes, ORACLE)
+    outcomes = [each.outcome for each in seen_]
+    assert outcomes.count("timeout") == 6
+    assert outcomes.count("unmeasured") == len(probes) - 6
+    assert oracle.reward == 1.0
 
 
 def test_one_case_leaves_no_state_for_the_next(tmp_path, options):

@@ -6,7 +6,13 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import ALL_FAMILIES, main_probe, number, seen_evidence
+from qualityhub.engine.rules.views import (
+    ALL_FAMILIES,
+    blamed_task,
+    main_probe,
+    number,
+    seen_evidence,
+)
 from qualityhub.engine.trials.model import Ask, Observation
 from qualityhub.engine.trials.probes import NOP
 
@@ -54,7 +60,7 @@ class MissingDependency(Rule):
                 yield Found(
                     message=f"It imports {module!r}, which nothing it declares provides.",
                     ground=f"missing {module}",
-                    task=task.id,
+                    task=blamed_task(task, seen),
                     evidence={
                         "expected": f"a declared dependency that provides {module}",
                         "seen": seen_evidence(seen),

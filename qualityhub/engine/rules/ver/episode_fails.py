@@ -6,7 +6,14 @@ from collections.abc import Iterable
 
 from qualityhub.engine.environments.model import Task
 from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
-from qualityhub.engine.rules.views import EPISODES, describe, lacks_module, seen_evidence
+from qualityhub.engine.rules.views import (
+    EPISODES,
+    blamed_task,
+    describe,
+    does_not_load,
+    lacks_module,
+    seen_evidence,
+)
 from qualityhub.engine.trials.model import Ask
 from qualityhub.engine.trials.probes import TRACE
 
@@ -50,9 +57,10 @@ class EpisodeFails(Rule):
             yield lacking
             return
         yield Found(
-            message=f"A trace of sampled actions should run to its end; seen: {describe(seen)}.",
+            message=does_not_load(context, seen)
+            or f"A trace of sampled actions should run to its end; seen: {describe(seen)}.",
             ground=f"trace {seen.outcome} {seen.facts.get('error', '')}".strip(),
-            task=task.id,
+            task=blamed_task(task, seen),
             evidence={"expected": "a trace", "seen": seen_evidence(seen)},
             asks=asks,
         )

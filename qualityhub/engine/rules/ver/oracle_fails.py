@@ -9,7 +9,9 @@ from qualityhub.engine.rules.model import Context, Found, Page, Rule, Unmeasured
 from qualityhub.engine.rules.views import (
     WITH_REFERENCE,
     answer_key,
+    blamed_task,
     describe,
+    does_not_load,
     lacks_module,
     number,
     seen_evidence,
@@ -79,9 +81,10 @@ class OracleFails(Rule):
         if seen.outcome == "reward" and got is None:
             return  # VER003 says what kind of reward that is.
         yield Found(
-            message=(f"The reference should earn at least {show(wanted)}; seen: {describe(seen)}."),
+            message=does_not_load(context, seen)
+            or f"The reference should earn at least {show(wanted)}; seen: {describe(seen)}.",
             ground="oracle below success" if got is not None else f"oracle {seen.outcome}",
-            task=task.id,
+            task=blamed_task(task, seen),
             evidence={
                 "expected": f"reward >= {show(wanted)}",
                 "seen": seen_evidence(seen),

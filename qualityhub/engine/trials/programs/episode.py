@@ -101,7 +101,10 @@ def apart(sample, seed):
 
 def trace(entry, seed, steps):
     """Drive ``steps`` steps over as many episodes as they take."""
-    env = make(entry)
+    try:
+        env = make(entry)
+    except BaseException as error:
+        return dict(common.crashed(error), stage="load")
     space = getattr(env, "action_space", None)
     if space is None or not hasattr(space, "sample"):
         return {

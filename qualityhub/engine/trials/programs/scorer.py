@@ -6,8 +6,11 @@ import os
 
 import common
 
-# A scorer that hangs on an answer hangs on it for every row: minutes for nothing new.
+# A scorer that hangs on an answer hangs on it for every row, and one that hangs on several hangs
+# on most: minutes for nothing new.
 ENOUGH_HANGS = 3
+ENOUGH_MALFORMED_HANGS = 6
+MALFORMED = "malformed:"
 
 
 def digest(value):
@@ -59,6 +62,16 @@ def judge_generated(dataset, case):
     return result
 
 
+def enough_hangs(hung, probe):
+    """Return why a case is left out after the hangs so far, or an empty string."""
+    if hung.get(probe, 0) >= ENOUGH_HANGS:
+        return "%d tasks before it hang on the same answer" % ENOUGH_HANGS
+    malformed = sum(count for name, count in hung.items() if name.startswith(MALFORMED))
+    if probe.startswith(MALFORMED) and malformed >= ENOUGH_MALFORMED_HANGS:
+        return "%d malformed answers before it hang" % ENOUGH_MALFORMED_HANGS
+    return ""
+
+
 def main():
     """Answer every case of the payload."""
     payload, answer, channel = common.start()
@@ -92,14 +105,9 @@ def main():
     hung = {}
     for index, case in enumerate(cases):
         probe = case["probe"]
-        if hung.get(probe, 0) >= ENOUGH_HANGS:
-            answer(
-                {
-                    "case": index,
-                    "outcome": "unmeasured",
-                    "detail": "%d tasks before it hang on the same answer" % ENOUGH_HANGS,
-                }
-            )
+        reason = enough_hangs(hung, probe)
+        if reason:
+            answer({"case": index, "outcome": "unmeasured", "detail": reason})
             continue
         outcome = common.run_case(
             index, lambda case=case: work(case), payload["case_timeout_s"], answer, channel
