@@ -124,7 +124,7 @@ class _Run:
     def take(self, trial: Trial, result: TrialResult) -> None:
         """Store one result."""
         self.seen.update(zip(trial.asks, result.observations, strict=True))
-        self.seconds[trial.key] = result.seconds
+        self.seconds[result.key] = result.seconds
         if result.cached:
             self.cached += 1
         else:
