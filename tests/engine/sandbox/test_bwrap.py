@@ -215,9 +215,9 @@ def test_a_source_that_is_not_there_is_our_error(bwrap, tmp_path):
 def test_a_target_through_a_link_of_an_image_is_refused(bwrap, tmp_path):
     image = tmp_path / "image"
     (image / "etc").mkdir(parents=True)
-    (image / "work").symlink_to("/tmp")
+    (image / "made").symlink_to("/tmp")
     wanted = Command(
-        argv=("/bin/true",), base=image, mounts=(Mount("/work/deep", None, "scratch"),)
+        argv=("/bin/true",), base=image, mounts=(Mount("/made/deep", None, "scratch"),)
     )
     with pytest.raises(MachineryError, match="through a link"):
         bwrap.run(wanted)

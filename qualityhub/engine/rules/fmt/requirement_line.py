@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from qualityhub.engine.rules.model import Context, Found, Page, Rule
-from qualityhub.engine.rules.views import ALL_FAMILIES
+from qualityhub.engine.rules.model import Page
+from qualityhub.engine.rules.reported import ReportedByReader
 
 
-class RequirementLine(Rule):
+class RequirementLine(ReportedByReader):
     """A line of a requirements file that an inspection does not follow."""
 
     code = "FMT004"
     title = "Requirements line is not followed"
-    cost = "static"
     severity = "warning"
-    families = ALL_FAMILIES
     page = Page(
         what=(
             "Reads requirements files and reports options that would change where packages come "
@@ -32,17 +28,6 @@ class RequirementLine(Rule):
     def measures(self) -> str:
         """Say what a pass claims."""
         return "every requirements line is followed"
-
-    def check_package(self, context: Context) -> Iterable[Found]:
-        """Report the lines that the reader did not follow."""
-        for problem in context.environment.problems:
-            if problem.code == self.code:
-                yield Found(
-                    message=problem.message,
-                    ground=problem.ground or problem.message,
-                    task=problem.task,
-                    location=problem.location,
-                )
 
 
 RULE = RequirementLine()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from qualityhub.engine.rules.model import Context, Found, Page, Rule
-from qualityhub.engine.rules.views import ALL_FAMILIES
+from qualityhub.engine.rules.model import Page
+from qualityhub.engine.rules.reported import ReportedByReader
 
 
-class UnknownKey(Rule):
+class UnknownKey(ReportedByReader):
     """A key that the format does not know and its loader silently ignores."""
 
     code = "FMT002"
     title = "Unknown key in a task's configuration"
-    cost = "static"
     severity = "warning"
-    families = ALL_FAMILIES
     page = Page(
         what="Compares every key of a task's configuration with the format's own schema.",
         why=(
@@ -29,17 +25,6 @@ class UnknownKey(Rule):
     def measures(self) -> str:
         """Say what a pass claims."""
         return "every configuration key is known"
-
-    def check_package(self, context: Context) -> Iterable[Found]:
-        """Report the unknown keys that the reader saw."""
-        for problem in context.environment.problems:
-            if problem.code == self.code:
-                yield Found(
-                    message=problem.message,
-                    ground=problem.ground or problem.message,
-                    task=problem.task,
-                    location=problem.location,
-                )
 
 
 RULE = UnknownKey()

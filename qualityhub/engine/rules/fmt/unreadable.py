@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from qualityhub.engine.rules.model import Context, Found, Page, Rule
-from qualityhub.engine.rules.views import ALL_FAMILIES
+from qualityhub.engine.rules.model import Page
+from qualityhub.engine.rules.reported import ReportedByReader
 
 
-class UnreadablePackage(Rule):
+class UnreadablePackage(ReportedByReader):
     """The files do not form one environment in one known format."""
 
     code = "FMT001"
     title = "Package cannot be read, or could be read in two ways"
-    cost = "static"
-    families = ALL_FAMILIES
     page = Page(
         what=(
             "Reads the package as data, without importing or running any of it: known format, one "
@@ -38,17 +34,6 @@ class UnreadablePackage(Rule):
     def measures(self) -> str:
         """Say what a pass claims."""
         return "the package reads as one environment"
-
-    def check_package(self, context: Context) -> Iterable[Found]:
-        """Report what the reader saw and could read past."""
-        for problem in context.environment.problems:
-            if problem.code == self.code:
-                yield Found(
-                    message=problem.message,
-                    ground=problem.ground or problem.message,
-                    task=problem.task,
-                    location=problem.location,
-                )
 
 
 RULE = UnreadablePackage()
