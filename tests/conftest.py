@@ -16,7 +16,7 @@ READ_SCOPES = ("environments:read", "admission:read", "gates:read")
 
 @pytest.fixture(scope="session")
 def database_url():
-    """A PostgreSQL server's address: ``QH_TEST_DATABASE_URL``, else one started for this session."""
+    """A PostgreSQL server's address: ``QH_TEST_DATABASE_URL``, else one started for this run."""
     given = os.environ.get("QH_TEST_DATABASE_URL")
     if given:
         yield given
@@ -38,7 +38,7 @@ def database_url():
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(database_url, request):
-    """Point Django at the server of this session; one database per parallel process."""
+    """Point Django at the server of this run; one database per parallel process."""
     from django.db import connections
 
     from qualityhub.env import database_from_url

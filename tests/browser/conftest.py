@@ -37,7 +37,7 @@ inspected, gate_of, make_finding = _pages.inspected, _pages.gate_of, _pages.make
 
 @pytest.fixture(scope="session")
 def chromium():
-    """The browser of this session."""
+    """The one browser that all tests share."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"there is no {CHROMIUM}")
