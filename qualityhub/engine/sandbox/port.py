@@ -77,6 +77,7 @@ class Command:
         network: True only for build sandboxes; trials have a private loopback alone.
         hostname: Name of the world.
         umask: File mode mask of the command.
+        cpus: CPUs that the command may use and sees; 0 for all of ours.
         collect: Absolute paths inside the world that are read back after every process is dead.
             Missing ones are simply absent from the result; links are never followed.
         keep: Host folder that receives a copy of ``keep_from`` after a successful exit
@@ -93,6 +94,7 @@ class Command:
     network: bool = False
     hostname: str = "sandbox"
     umask: int = 0o022
+    cpus: int = 0
     collect: tuple[str, ...] = ()
     keep: Path | None = None
     keep_from: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, cast
 
 import msgspec
@@ -33,25 +35,34 @@ def result_from_json(document: object) -> TrialResult:
 
 
 def ask_to_evidence(ask: Ask) -> dict[str, Any]:
-    """Return the flat form that findings carry and ``reproduce`` reads."""
-    return {
+    """Return the flat form that findings carry and ``reproduce`` reads.
+
+    What was changed around the trial stands beside the rest, each under its own name.
+    """
+    document = {
         "task": ask.task,
         "probe": ask.probe,
         "hash_seed": ask.variation.hash_seed,
         "seed": ask.variation.seed,
         "repeat": ask.repeat,
+        **ask.variation.changes(),
     }
+    return {**document, "cold": True} if ask.cold else document
 
 
-def ask_from_evidence(document: dict[str, Any]) -> Ask:
+def ask_from_evidence(document: Mapping[str, Any]) -> Ask:
     """Rebuild an ask from a finding's evidence.
 
     Raises:
         KeyError: A field is missing.
+        msgspec.ValidationError: A field has the wrong type.
     """
+    names = {item.name for item in fields(Variation)}
+    changes = {name: value for name, value in document.items() if name in names}
     return Ask(
         task=str(document["task"]),
         probe=str(document["probe"]),
-        variation=Variation(int(document["hash_seed"]), int(document["seed"])),
+        variation=msgspec.convert(changes, Variation),
         repeat=int(document["repeat"]),
+        cold=bool(document.get("cold", False)),
     )

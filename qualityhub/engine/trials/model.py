@@ -8,7 +8,7 @@ one *observation* per ask. Rules judge observations and never see how they were 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from qualityhub.engine.digest import digest_json
@@ -21,10 +21,47 @@ class Variation:
     Attributes:
         hash_seed: ``PYTHONHASHSEED``.
         seed: Seed passed to a seedable environment.
+        clock: Wall clock: ``+365d`` from now, or ``@2028-02-29 23:59:50``; empty for the true one.
+        timezone: ``TZ``; empty for UTC.
+        locale: ``LANG`` and ``LC_ALL``; empty for C.UTF-8.
+        folder: Working folder in place of the usual one.
+        home: ``HOME`` in place of the usual one.
+        user: Name in ``USER`` and ``LOGNAME``.
+        hostname: Name of the world.
+        umask: File mode mask.
+        cpus: CPUs that the trial may use and sees; 0 for all.
+        load: Busy processes beside it, inside its world.
+        order: ``reversed``: files are created, and so often listed, in the opposite order.
+        noise: Unrelated variables in the environment.
+        network: Whether the world has a network.
+        manner: How the program calls: ``reversed`` cases, ``repeated`` in one process,
+            ``interleaved`` instances, from a ``thread``, an ``executor``, a ``daemon``, ``many``.
     """
 
     hash_seed: int = 0
     seed: int = 0
+    clock: str = ""
+    timezone: str = ""
+    locale: str = ""
+    folder: str = ""
+    home: str = ""
+    user: str = ""
+    hostname: str = ""
+    umask: int = 0o022
+    cpus: int = 0
+    load: int = 0
+    order: str = ""
+    noise: int = 0
+    network: bool = False
+    manner: str = ""
+
+    def changes(self) -> dict[str, int | str | bool]:
+        """Return the fields that differ from the baseline, by name."""
+        return {
+            item.name: value
+            for item in fields(self)
+            if (value := getattr(self, item.name)) != item.default
+        }
 
 
 BASELINE = Variation()
@@ -39,12 +76,14 @@ class Ask:
         probe: Submission or script: ``oracle``, ``nop``, ``malformed:<name>``, ``trace``.
         variation: What is changed around it.
         repeat: Index of the repetition; a repeat is never a cache hit of another.
+        cold: Asked of a world of its own, started for this alone, never of a fork server.
     """
 
     task: str
     probe: str
     variation: Variation = BASELINE
     repeat: int = 0
+    cold: bool = False
 
 
 Outcome = Literal[
@@ -100,6 +139,7 @@ class Trial:
         generation: Raised by an audit that wants fresh results.
         world: Digest of the world it runs in (base, layer, interpreter, program version, limits).
         wall_s: Wall-clock limit in seconds.
+        cold: Never run by a fork server. A result from there and a cold one are different facts.
     """
 
     program: str
@@ -111,6 +151,7 @@ class Trial:
     generation: int
     world: str
     wall_s: float
+    cold: bool = False
 
     @property
     def key(self) -> str:
@@ -121,11 +162,12 @@ class Trial:
                 "program": self.program,
                 "payload": dict(self.payload),
                 "trees": dict(self.trees),
-                "variation": {"hash_seed": self.variation.hash_seed, "seed": self.variation.seed},
+                "variation": self.variation.changes(),
                 "repeat": self.repeat,
                 "generation": self.generation,
                 "world": self.world,
                 "wall_s": str(self.wall_s),
+                "cold": self.cold,
             },
         )
 

@@ -36,6 +36,7 @@ class EpisodeDriver(Driver):
                 trees={"/qh/env": environment.shared} if "file" in environment.entry else {},
                 variation=ask.variation,
                 repeat=ask.repeat,
+                cold=ask.cold,
                 generation=generation,
                 world=world_of(worlds, ask.task),
                 wall_s=CASE_S + 60.0,

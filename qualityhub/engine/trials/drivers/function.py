@@ -8,7 +8,7 @@ from itertools import groupby
 from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.sandbox.port import Completed
 from qualityhub.engine.trials.drivers.base import Driver, read_answers, world_of
-from qualityhub.engine.trials.model import Ask, Observation, Trial
+from qualityhub.engine.trials.model import Ask, Observation, Trial, Variation
 from qualityhub.engine.trials.probes import ORACLE
 
 CASE_S = 15.0
@@ -24,13 +24,11 @@ class FunctionDriver(Driver):
         asks: Sequence[Ask],
         generation: int,
     ) -> list[Trial]:
-        """Return one trial per (task, variation, repeat)."""
+        """Return one trial per (task, variation, repeat), cold ones apart."""
         tasks = {task.id: task.data for task in environment.tasks}
         trials = []
-        ordered = sorted(asks, key=lambda ask: (ask.task, ask.variation, ask.repeat, ask.probe))
-        for (task, variation, repeat), group in groupby(
-            ordered, key=lambda ask: (ask.task, ask.variation, ask.repeat)
-        ):
+        ordered = sorted(asks, key=lambda ask: (*_together(ask), ask.probe))
+        for (task, variation, repeat, cold), group in groupby(ordered, key=_together):
             chosen = tuple(group)
             data = tasks[task]
             cases = [
@@ -52,6 +50,7 @@ class FunctionDriver(Driver):
                     trees={},
                     variation=variation,
                     repeat=repeat,
+                    cold=cold,
                     generation=generation,
                     world=world_of(worlds, task),
                     wall_s=10.0 + CASE_S * len(chosen),
@@ -62,3 +61,8 @@ class FunctionDriver(Driver):
     def observe(self, trial: Trial, completed: Completed, nonce: str) -> tuple[Observation, ...]:
         """Read one answer line per case."""
         return read_answers(trial, completed, nonce)
+
+
+def _together(ask: Ask) -> tuple[str, Variation, int, bool]:
+    """Return what asks of one trial have in common."""
+    return ask.task, ask.variation, ask.repeat, ask.cold

@@ -28,16 +28,16 @@ class ScorerDriver(Driver):
         asks: Sequence[Ask],
         generation: int,
     ) -> list[Trial]:
-        """Return one trial per (chunk of tasks, variation, repeat)."""
+        """Return one trial per (chunk of tasks, variation, repeat), cold ones apart."""
         place = {task.id: index for index, task in enumerate(environment.tasks)}
         data = {task.id: task.data for task in environment.tasks}
         generated = "file" not in environment.entry
 
-        def chunk(ask: Ask) -> tuple[int, Any, int]:
-            return place[ask.task] // CHUNK, ask.variation, ask.repeat
+        def chunk(ask: Ask) -> tuple[int, Any, int, bool]:
+            return place[ask.task] // CHUNK, ask.variation, ask.repeat, ask.cold
 
         trials = []
-        for (_, variation, repeat), group in groupby(sorted(asks, key=chunk), key=chunk):
+        for (_, variation, repeat, cold), group in groupby(sorted(asks, key=chunk), key=chunk):
             chosen = tuple(sorted(group, key=lambda ask: (place[ask.task], ask.probe)))
             ids = list(dict.fromkeys(ask.task for ask in chosen))
             payload: dict[str, Any] = {
@@ -67,6 +67,7 @@ class ScorerDriver(Driver):
                     trees={"/qh/env": environment.shared} if not generated else {},
                     variation=variation,
                     repeat=repeat,
+                    cold=cold,
                     generation=generation,
                     world=world_of(worlds, ids[0]),
                     wall_s=min(600.0, 90.0 + 2.0 * len(chosen)),

@@ -72,6 +72,7 @@ class TaskDriver(Driver):
                     trees=trees,
                     variation=ask.variation,
                     repeat=ask.repeat,
+                    cold=ask.cold,
                     generation=generation,
                     world=world_of(worlds, ask.task),
                     wall_s=_wall(data, oracle=oracle),
