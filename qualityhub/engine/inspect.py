@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -236,7 +236,7 @@ def plan_source(source: str, options: InspectOptions) -> Plan:
 def reproduce(
     source: str, asks: Sequence[Ask], options: InspectOptions
 ) -> list[tuple[Ask, Observation]]:
-    """Run asks again, never from the store.
+    """Run asks again, never from the store, each in a world started for it alone.
 
     Raises:
         UnreadablePackageError: The package cannot be read any more.
@@ -260,9 +260,9 @@ def reproduce(
         def on_result(trial: Trial, result: TrialResult) -> None:
             seen.update(zip(trial.asks, result.observations, strict=True))
 
-        trials = plan_trials(environment, world_digests(worlds), asks)
-        run_trials(runner, trials, 1, on_result)
-        return [(ask, seen[ask]) for ask in asks]
+        alone = [replace(ask, cold=True) for ask in asks]
+        run_trials(runner, plan_trials(environment, world_digests(worlds), alone), 1, on_result)
+        return [(ask, seen[twin]) for ask, twin in zip(asks, alone, strict=True)]
 
 
 def unreadable_report(

@@ -14,6 +14,7 @@ from qualityhub.engine.environments.model import Environment, Task
 from qualityhub.engine.policy import EFFORTS, AdmissionPolicy
 from qualityhub.engine.report import InspectionReport
 from qualityhub.engine.rules.catalogue import select_rules
+from qualityhub.engine.rules.confirm import cold_first, unconfirmed
 from qualityhub.engine.rules.model import Context, Found, Rule, Unmeasured
 from qualityhub.engine.rules.verdict import Judged, Waiver, build_report
 from qualityhub.engine.trials.model import Ask, Observation, World
@@ -84,7 +85,8 @@ def advance(
         tally: Counts for the report.
     """
     policy = inspection.policy
-    context = Context(inspection.environment, inspection.worlds, policy, seen.get)
+    known = cold_first(seen)
+    context = Context(inspection.environment, inspection.worlds, policy, known.get)
     rules = select_rules(inspection.select, (*inspection.ignore, *policy.ignore))
     wanted: dict[Ask, None] = {}
     for rule in rules:
@@ -93,12 +95,15 @@ def advance(
         for task in inspection.environment.tasks:
             if context.world(task.id).status == "ready":
                 for ask in rule.asks(context, task):
-                    if ask not in seen:
+                    if ask not in known:
                         wanted[ask] = None
     if wanted:
         return Step(tuple(wanted))
     judged = [judge(rule, context) for rule in rules]
-    return Step((), build_report(inspection, judged, seen, tally or Tally()))
+    doubtful = unconfirmed(context, judged, seen)
+    if doubtful:
+        return Step(tuple(doubtful))
+    return Step((), build_report(inspection, judged, known, tally or Tally()))
 
 
 def skip_reason(rule: Rule, context: Context) -> str:

@@ -115,6 +115,7 @@ class Observation:
         detail: Last lines that explain the outcome (traceback, stderr); at most 2,000 characters.
         facts: Family-specific: ``trace_digest``, ``steps``, ``first_rewards``, ``missing_module``…
         trial: Key of the trial it came from.
+        served: A fork server made its world; a finding needs a world started for it alone.
     """
 
     outcome: Outcome
@@ -123,6 +124,7 @@ class Observation:
     detail: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     trial: str = ""
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,165 @@
+"""Cold confirmation: what a fork server showed counts only once a world of its own agrees.
+
+Fork-served trials are a screen. Whatever a finding rests on runs again cold, and so does a sample
+of what passed. A cold observation takes the place of the served one, so a report never rests on
+served trials alone. Where the two disagree, chance is told from a fault of ours by repeating cold:
+results that differ among themselves are the environment's own randomness, and the rules that look
+for it say so; results that agree with each other and not with the server are our error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from qualityhub.engine.environments.model import Task
+from qualityhub.engine.rules.model import Context, Found
+from qualityhub.engine.rules.verdict import Judged
+from qualityhub.engine.rules.views import first_difference, main_probe
+from qualityhub.engine.trials.model import Ask, Observation
+
+REPEATS = 12
+"""Cold runs that must agree with each other before the fork server is blamed. A result that comes
+up in one run of four escapes all of them in 3 % of cases."""
+FEWEST = 3
+SHARE = 100
+"""Of what passed, ``FEWEST`` tasks and one in ``SHARE`` run again cold."""
+
+
+def cold_first(seen: Mapping[Ask, Observation]) -> Mapping[Ask, Observation]:
+    """Return observations by ask, cold ones in place of served ones.
+
+    A cold run that a budget left out takes nothing's place.
+    """
+    cold = {
+        replace(ask, cold=False): observation
+        for ask, observation in seen.items()
+        if ask.cold and observation.outcome != "unmeasured"
+    }
+    return {**seen, **cold} if cold else seen
+
+
+def unconfirmed(
+    context: Context, judged: Sequence[Judged], seen: Mapping[Ask, Observation]
+) -> list[Ask]:
+    """Return the cold asks still to be answered, and note on ``judged`` where they contradict.
+
+    Args:
+        context: Sees cold observations first.
+        judged: Every rule's facts under that view; errors are added.
+        seen: Every observation, as it came.
+    """
+    if not any(observation.served for observation in seen.values()):
+        return []
+    wanted: dict[Ask, None] = {}
+    for item in judged:
+        for found in item.found:
+            wanted.update(dict.fromkeys(_cold(found.asks, seen)))
+    wanted.update(dict.fromkeys(_cold(_sample(context, judged), seen)))
+    if not wanted:
+        for item, task, asks in _contested(context, judged, seen):
+            missing = _repeated(asks, seen)
+            wanted.update(dict.fromkeys(missing))
+            if not missing and _agrees(asks, seen):
+                item.errors[task] = (
+                    f"a fork server gave what {REPEATS} worlds started for this alone did not give"
+                )
+    return list(wanted)
+
+
+def _cold(asks: Iterable[Ask], seen: Mapping[Ask, Observation]) -> Iterable[Ask]:
+    for ask in asks:
+        twin = replace(ask, cold=True)
+        if ask in seen and seen[ask].served and twin not in seen:
+            yield twin
+
+
+def _sample(context: Context, judged: Sequence[Judged]) -> Iterable[Ask]:
+    """Return the baseline runs of a few tasks without a finding, the same ones every time."""
+    found = {item.task for rule in judged for item in rule.found}
+    passed = [task for task in context.environment.tasks if task.id not in found]
+    passed.sort(key=lambda task: hashlib.sha256(task.digest.encode()).digest())
+    for task in passed[: FEWEST + len(passed) // SHARE]:
+        yield Ask(task.id, main_probe(context))
+
+
+def _contested(
+    context: Context, judged: Sequence[Judged], seen: Mapping[Ask, Observation]
+) -> Iterable[tuple[Judged, str, list[Ask]]]:
+    """Return (rule, task, asks) where served trials showed what cold ones do not."""
+    touched = {ask.task for ask in seen if ask.cold}
+    tasks = [task for task in context.environment.tasks if task.id in touched]
+    served = replace(context, see={ask: seen[ask] for ask in seen if not ask.cold}.get)
+    for item in judged:
+        if item.skipped or item.rule.cost == "static":
+            continue
+        kept = {(found.task, found.ground) for found in item.found}
+        for task in tasks:
+            if task.id in item.errors:
+                continue
+            asks = [
+                ask
+                for found in _found(item, served, task)
+                if (found.task, found.ground) not in kept and not _by_load(found, seen)
+                for ask in found.asks
+            ]
+            asks += [
+                ask
+                for ask in item.asks
+                if ask.task == task.id and not ask.cold and _differs(ask, seen)
+            ]
+            if asks and context.world(task.id).status == "ready":
+                yield item, task.id, asks
+
+
+def _found(item: Judged, served: Context, task: Task) -> Iterable[Found]:
+    # The rule may have asked for more since cold results came in: then it has not seen all of it
+    # served, and only what both saw can be compared.
+    if any(served.see(ask) is None for ask in item.rule.asks(served, task)):
+        return
+    for found in item.rule.check_task(served, task):
+        if isinstance(found, Found):
+            yield found
+
+
+def _by_load(found: Found, seen: Mapping[Ask, Observation]) -> bool:
+    """Whether a finding rests on a time-out: that another run is faster contradicts nothing."""
+    return any(seen[ask].outcome == "timeout" for ask in found.asks if ask in seen)
+
+
+def _differs(ask: Ask, seen: Mapping[Ask, Observation]) -> bool:
+    """Whether a served observation and its cold twin are both there and differ."""
+    cold, own = seen.get(replace(ask, cold=True)), seen.get(ask)
+    return (
+        cold is not None
+        and own is not None
+        and own.served
+        and cold.outcome not in {"unmeasured", "machinery"}
+        and first_difference(own, cold) is not None
+    )
+
+
+def _repeated(asks: Sequence[Ask], seen: Mapping[Ask, Observation]) -> list[Ask]:
+    """Return the cold repeats of asks that are not there yet."""
+    return [
+        twin
+        for group in _groups(asks)
+        for repeat in range(REPEATS)
+        if (twin := replace(group, repeat=repeat)) not in seen
+    ]
+
+
+def _groups(asks: Sequence[Ask]) -> list[Ask]:
+    return list(dict.fromkeys(replace(ask, repeat=0, cold=True) for ask in asks))
+
+
+def _agrees(asks: Sequence[Ask], seen: Mapping[Ask, Observation]) -> bool:
+    """Whether the cold runs of every group agree among themselves."""
+    for group in _groups(asks):
+        runs = [seen[replace(group, repeat=repeat)] for repeat in range(REPEATS)]
+        if any(run.outcome == "unmeasured" for run in runs):
+            return False
+        if any(first_difference(runs[0], run) is not None for run in runs[1:]):
+            return False
+    return True
