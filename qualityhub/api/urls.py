@@ -5,12 +5,22 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from qualityhub.api.v1 import accounts, admission, audits, gates, inspections, registry, waivers
+from qualityhub.api.v1 import (
+    accounts,
+    admission,
+    audits,
+    gates,
+    inspections,
+    registry,
+    versions,
+    waivers,
+)
 
 app_name = "api"
 v1: list[URLPattern | URLResolver] = [
     *accounts.urlpatterns,
     *registry.urlpatterns,
+    *versions.urlpatterns,
     *inspections.urlpatterns,
     *admission.urlpatterns,
     *waivers.urlpatterns,
