@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import threading
 from pathlib import Path
 
 import pytest
 
-from qualityhub.engine.sandbox import layers
 from qualityhub.engine.sandbox.interpreters import default_interpreter
 from qualityhub.engine.sandbox.layers import (
     TARGET,
@@ -16,6 +16,7 @@ from qualityhub.engine.sandbox.layers import (
     build_layer,
     locate_layer,
 )
+from qualityhub.engine.sandbox.layers.model import IndexFile, Lock, Package, lock_from_json
 from qualityhub.engine.sandbox.port import Command, Mount
 
 _spec = importlib.util.spec_from_file_location("index", Path(__file__).with_name("index.py"))
@@ -58,7 +59,7 @@ def test_a_layer_is_made_once_and_works_where_it_is_mounted(bwrap, tmp_path, pac
     layer = build(bwrap, tmp_path / "home", "alpha", on_progress=told.append)
     assert isinstance(layer, Layer), layer
     assert layer.lock == ("alpha==1.0", "beta==2.0")
-    assert told == ["resolving 1 requirement", "installing 2 packages"]
+    assert told == ["resolving 1 requirement", "downloading 2 files", "installing 2 packages"]
     seen = run_in(bwrap, layer, "import alpha, beta, sys; print(alpha.__file__, sys.prefix)")
     assert seen.stdout.decode().split() == [
         f"{TARGET}/lib/python{default_interpreter().version.rsplit('.', 1)[0]}/site-packages/alpha.py",
@@ -204,10 +205,8 @@ def test_secrets_of_our_process_do_not_reach_a_build(bwrap, tmp_path, packages, 
     assert "top-secret-value" not in seen.log
 
 
-def test_a_lock_is_read_as_names_and_versions():
-    locked = layers._Locked(
-        "alpha==1.0 \\\n    --hash=sha256:aa\nbeta[x]==2 ; python_version > '3' \\\n    --hash=sha256:bb\n",
-        builds=False,
-        log="",
-    )
-    assert locked.names == ("alpha==1.0", "beta[x]==2")
+def test_a_stored_lock_of_another_form_is_resolved_again():
+    lock = Lock((Package("alpha", "1.0", (IndexFile("a.whl", "file:///a.whl", "aa"),)),), "said")
+    assert lock_from_json(json.loads(json.dumps(lock.as_json()))) == lock
+    assert lock_from_json({"text": "alpha==1.0", "builds": False, "log": ""}) is None
+    assert lock_from_json({}) is None
