@@ -68,6 +68,11 @@ def current() -> IdMaps:
     return IdMaps(((0, os.getuid(), 1),), ((0, os.getgid(), 1),), {}, 0, ranged=False)
 
 
+def size_of(owner: int) -> int:
+    """Return how many ids the range has that begins at a host id."""
+    return next((count for first, count in _ROOT_RANGES if first == owner), RANGE)
+
+
 def _user_name() -> str:
     try:
         return getpass.getuser()
