@@ -138,6 +138,18 @@ def read_query(request: Request, *names: str, paged: bool = False) -> dict[str, 
     return values
 
 
+def chosen(query: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """Return a value of the query that is one of the choices, or empty.
+
+    Raises:
+        BadQueryError: Something else.
+    """
+    value = query.get(name, "")
+    if value and value not in choices:
+        raise BadQueryError("query.invalid", f"{name} is one of: {', '.join(choices)}.")
+    return value
+
+
 def query_parameters(**described: str) -> list[OpenApiParameter]:
     """Return optional text parameters for the schema, by name and description."""
     return [

@@ -67,9 +67,12 @@ def inspection_start(
         type(version).objects.select_for_update(of=("self",)).get(pk=version.pk)
         if generation is None:
             generation = generation_of(version)
+        # An upload asks for any verdict on these files; everybody else asks with the rules of now,
+        # which one that has begun may not have seen.
+        joined = OPEN if trigger == Trigger.UPLOAD else (InspectionStatus.QUEUED,)
         waiting = Inspection.objects.filter(
             version=version,
-            status=InspectionStatus.QUEUED,
+            status__in=joined,
             policy_version=chosen.version,
             generation=generation,
         ).select_related("job", "team", "version__environment__domain")

@@ -242,7 +242,7 @@ def server_error_page(request: HttpRequest) -> HttpResponse:
 
 def _page(request: HttpRequest, problem: Problem) -> HttpResponse:
     document = problem.document(request.path)
-    if request.path.startswith("/api/"):
+    if request.path.startswith("/api/") or request.path == "/api":
         return JsonResponse(document, status=problem.status, content_type=CONTENT_TYPE)
     try:
         return render(request, f"errors/{problem.status}.html", document, status=problem.status)

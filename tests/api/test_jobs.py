@@ -61,3 +61,7 @@ def test_wrong_scope_and_method_are_refused(*, make_api, owner, team, owner_api,
     is_problem(api.get(f"{URL}/{job.public_id}"), 403, "access.scope")
     is_problem(owner_api.delete(f"{URL}/{job.public_id}"), 405, "http.method_not_allowed")
     assert Job.objects.count() == 1
+
+
+def test_a_status_that_no_job_has_is_refused(owner_api, job, is_problem):
+    is_problem(owner_api.get(URL, {"status": "zz"}), 400, "query.invalid")

@@ -34,6 +34,7 @@ def test_unknown_path_is_a_problem_below_api_and_a_page_elsewhere(client, db):
     assert response["Content-Type"] == "application/problem+json"
     assert response["API-Version"] == "1"
     assert response.json()["code"] == "access.not_found"
+    assert client.get("/api")["Content-Type"] == "application/problem+json"
     page = client.get("/no/such/page")
     assert page.status_code == 404
     assert page["Content-Type"].startswith("text/")

@@ -18,6 +18,7 @@ from qualityhub.api.base import (
     PAGING_PARAMETERS,
     Endpoint,
     StrictSerializer,
+    chosen,
     page_of,
     query_parameters,
     read_body,
@@ -236,6 +237,7 @@ class Jobs(Endpoint):
     def get(self, request: Request) -> Response:
         """Return one page, newest first."""
         query = read_query(request, "status", "kind", "object", paged=True)
+        chosen(query, "status", JobStatus.values)
         return self.page(job_list(self.actor, **query), JobSerializer)
 
 

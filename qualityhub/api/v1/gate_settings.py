@@ -14,6 +14,7 @@ from qualityhub.api.base import (
     IDEMPOTENCY_PARAMETER,
     PAGING_PARAMETERS,
     Endpoint,
+    chosen,
     page_of,
     query_parameters,
     read_body,
@@ -140,9 +141,9 @@ class Baselines(Endpoint):
     def get(self, request: Request) -> Response:
         """Return one page, newest first."""
         query = read_query(request, "team", "kind", "active", paged=True)
-        everything = results.chosen(query, "active", ["true", "all"]) == "all"
+        everything = chosen(query, "active", ["true", "all"]) == "all"
         rows = baseline_list(results.teams_of(self.actor, query), active=not everything)
-        if kind := results.chosen(query, "kind", BaselineKind.values):
+        if kind := chosen(query, "kind", BaselineKind.values):
             rows = rows.filter(kind=kind)
         return self.page(rows, BaselineSerializer)
 

@@ -15,6 +15,7 @@ from qualityhub.api.base import (
     IDEMPOTENCY_PARAMETER,
     PAGING_PARAMETERS,
     Endpoint,
+    chosen,
     page_of,
     query_parameters,
     read_body,
@@ -69,9 +70,9 @@ class Gates(Endpoint):
         rows = gate_list(results.teams_of(self.actor, query))
         if "candidate" in query:
             rows = rows.filter(candidate=access_checkpoint(self.actor, query["candidate"]))
-        if status := results.chosen(query, "status", GateStatus.values):
+        if status := chosen(query, "status", GateStatus.values):
             rows = rows.filter(status=status)
-        if verdict := results.chosen(query, "verdict", Verdict.values):
+        if verdict := chosen(query, "verdict", Verdict.values):
             rows = rows.filter(verdict=verdict)
         return self.page(rows, GateSerializer)
 
@@ -156,7 +157,7 @@ class GateFigure(Endpoint):
         """Return the chart over all domains, as plotly JSON."""
         query = read_query(request, "theme")
         theme: Theme = "light"
-        if results.chosen(query, "theme", ["light", "dark"]) == "dark":
+        if chosen(query, "theme", ["light", "dark"]) == "dark":
             theme = "dark"
         return Response(gate_interval_figure(_report(access_gate(self.actor, ref)), theme))
 

@@ -18,6 +18,7 @@ from qualityhub.api.base import (
     IDEMPOTENCY_PARAMETER,
     PAGING_PARAMETERS,
     Endpoint,
+    chosen,
     page_of,
     query_parameters,
     read_body,
@@ -43,11 +44,10 @@ from qualityhub.inspections.models import Finding
 from qualityhub.inspections.selectors import finding_list, inspection_list
 from qualityhub.inspections.services import generation_of, inspection_cancel, inspection_start
 from qualityhub.platform.jobs import job_document
-from qualityhub.platform.problems import BadQueryError
 from qualityhub.registry.access import access_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from rest_framework.request import Request
 
@@ -69,18 +69,6 @@ FORMATS: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
         lambda report: inspection_sarif([report], catalogue=CATALOGUE),
     ),
 }
-
-
-def chosen(query: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
-    """Return a value of the query that is one of the choices, or empty.
-
-    Raises:
-        BadQueryError: Something else.
-    """
-    value = query.get(name, "")
-    if value and value not in choices:
-        raise BadQueryError("query.invalid", f"{name} is one of: {', '.join(choices)}.")
-    return value
 
 
 def started(inspection: Inspection) -> Response:

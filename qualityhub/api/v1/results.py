@@ -17,6 +17,7 @@ from qualityhub.api.base import (
     IDEMPOTENCY_PARAMETER,
     PAGING_PARAMETERS,
     Endpoint,
+    chosen,
     page_of,
     query_parameters,
     read_body,
@@ -41,13 +42,12 @@ from qualityhub.gates.services import (
 )
 from qualityhub.gates.stream import RowStream
 from qualityhub.platform.idempotency import idempotent
-from qualityhub.platform.problems import BadQueryError
 from qualityhub.registry.access import access_domain
 from qualityhub.registry.selectors import domain_list
 from qualityhub.registry.services import domain_ensure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rest_framework.request import Request
 
@@ -59,18 +59,6 @@ MEDIA_TYPES = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 )
 TEAM = "Slug or id of one team; left out, all of yours."
-
-
-def chosen(query: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
-    """Return a value of the query that is one of the choices, or empty.
-
-    Raises:
-        BadQueryError: Something else.
-    """
-    value = query.get(name, "")
-    if value and value not in choices:
-        raise BadQueryError("query.invalid", f"{name} is one of: {', '.join(choices)}.")
-    return value
 
 
 def teams_of(actor: Actor, query: Mapping[str, str]) -> list[int]:

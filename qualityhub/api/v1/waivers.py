@@ -13,13 +13,13 @@ from qualityhub.api.base import (
     IDEMPOTENCY_PARAMETER,
     PAGING_PARAMETERS,
     Endpoint,
+    chosen,
     page_of,
     query_parameters,
     read_body,
     read_query,
 )
 from qualityhub.api.v1.inspection_schemas import WaiverInput, WaiverSerializer
-from qualityhub.api.v1.inspections import chosen
 from qualityhub.inspections.access import access_waiver
 from qualityhub.inspections.services import inspection_refresh
 from qualityhub.inspections.waivers import waiver_grant, waiver_list, waiver_revoke

@@ -198,6 +198,9 @@ def test_upload_can_start_the_inspection(owner_api, environment, no_write_api):
     assert inspection.trigger == "upload"
     again = owner_api.post(path, body)
     assert (again.status_code, again.json()["inspection"]) == (200, inspection.public_id)
+    Inspection.objects.update(status="running")
+    running = owner_api.post(path, body)
+    assert running.json()["inspection"] == inspection.public_id
     plain = owner_api.post(path, {"source": "gymnasium:Taxi-v3"})
     assert plain.json()["inspection"] is None
     assert Inspection.objects.count() == 1
