@@ -72,10 +72,14 @@ def _listens(path: str) -> bool:
         return True
 
 
-def connect(address: str) -> docker.DockerClient:
-    """Return a client for long work.
+def connect(address: str, *, answer_s: int = _WORK_S) -> docker.DockerClient:
+    """Return a client.
+
+    Args:
+        address: From :func:`engine_address`.
+        answer_s: Seconds that the engine may be silent; long by default, for builds.
 
     Raises:
         DockerException: The engine does not answer.
     """
-    return docker.DockerClient(base_url=address, version="auto", timeout=_WORK_S)
+    return docker.DockerClient(base_url=address, version="auto", timeout=answer_s)

@@ -16,10 +16,13 @@ def refuse(command: Command) -> Completed | None:
     words are packed.
     """
     problem = _problem(command)
-    if not problem:
-        return None
+    return not_started(NOT_STARTED, problem) if problem else None
+
+
+def not_started(code: int, problem: str) -> Completed:
+    """Return the result of a command that never ran."""
     return Completed(
-        exit_code=NOT_STARTED,
+        exit_code=code,
         signal=None,
         timed_out=False,
         out_of_memory=False,
