@@ -112,6 +112,21 @@ class ContainerSandbox:
         finally:
             del self._runs[id(running)]
 
+    def prepare(self, base: Path) -> None:
+        """See that the engine has the image of an exported tree.
+
+        Raises:
+            SandboxUnavailableError: It has not, and cannot get it from the tree.
+            MachineryError: The engine failed.
+        """
+        client = self._client()
+        try:
+            image_of(client, base, self._home)
+        except _ENGINE_FAULTS as error:
+            raise MachineryError(
+                "sandbox.engine", f"the container engine failed: {error}"
+            ) from error
+
     def close(self) -> None:
         """End every running command, and the connection."""
         with self._lock:

@@ -16,7 +16,7 @@ from typing import Any
 
 from qualityhub.engine.digest import digest_json
 from qualityhub.engine.environments.model import Environment, Task
-from qualityhub.engine.errors import InvalidInputError
+from qualityhub.engine.errors import InvalidInputError, SandboxUnavailableError
 from qualityhub.engine.sandbox import base, idmaps, images, rehearse, store
 from qualityhub.engine.sandbox.buildcontext import ContextError
 from qualityhub.engine.sandbox.container import ContainerSandbox
@@ -137,10 +137,6 @@ class _Maker:
         context = str(task.data.get("context") or "") or str(Path(dockerfile).parent)
         if not dockerfile and not image:
             return self._failed("the task names neither a Dockerfile nor an image")
-        if isinstance(self._sandbox, ContainerSandbox):
-            return self._unavailable(
-                "the container provider does not run images of tasks", "the bwrap provider"
-            )
         if images.engine_available():
             return self._of_image(root, _below(root, context), dockerfile, image)
         text = f"FROM {image}\n"
@@ -163,7 +159,15 @@ class _Maker:
             failed = self._unavailable if made.host_fault else None
             world = failed(made.reason, made.would_need) if failed else self._failed(made.reason)
             return replace(world, log=made.log)
-        owned = self._sandbox.capability().ownership and idmaps.current().keeps_owners
+        if isinstance(self._sandbox, ContainerSandbox):
+            # The engine's own image has its owners, whatever became of them in the tree.
+            owned = True
+            try:
+                self._sandbox.prepare(made.path)
+            except SandboxUnavailableError as error:
+                return self._unavailable(error.message, error.hint)
+        else:
+            owned = self._sandbox.capability().ownership and idmaps.current().keeps_owners
         found = _python_in(made.path, made.env)
         world = World(
             status="ready",
