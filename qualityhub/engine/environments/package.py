@@ -70,9 +70,12 @@ class Package:
 
     @cached_property
     def row_files(self) -> tuple[str, ...]:
-        """Relative paths of the files that may hold rows: the one named, or those at the root."""
+        """Relative paths of the files that may hold rows: the one named, or those at the root.
+
+        A list in a ``.json`` file counts only where it is named: folders have other such files.
+        """
         if self.only:
-            return (self.only,) if self.only.lower().endswith(ROW_FILES) else ()
+            return (self.only,) if self.only.lower().endswith((*ROW_FILES, ".json")) else ()
         return tuple(
             sorted(
                 entry.path

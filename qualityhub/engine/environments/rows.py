@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from qualityhub.engine.environments.files import ReadLimits, lines, shown, too_large
+from qualityhub.engine.environments.files import ReadLimits, lines, read_bytes, shown, too_large
 from qualityhub.engine.errors import UnreadablePackageError
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def read_rows(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the numbered objects of a JSONL file, plain or gzip-compressed, without empty lines.
 
+    A file whose name ends with ``.json`` holds one list of objects, numbered from 1.
+
     Args:
         root: Folder of the package.
         relative: POSIX path below root.
@@ -64,6 +66,9 @@ def read_rows(
     Raises:
         UnreadablePackageError: A line that is no JSON object, or a limit passed.
     """
+    if relative.lower().endswith(".json"):
+        yield from _listed(root, relative, limits, taken)
+        return
     for number, line in lines(root, relative, limits):
         if not line.strip():
             continue
@@ -74,6 +79,20 @@ def read_rows(
         if not isinstance(value, dict):
             raise _bad(f"{relative}:{number}", "no JSON object")
         yield number, value
+
+
+def _listed(
+    root: Path, relative: str, limits: ReadLimits, taken: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    value = parse_json(read_bytes(root, relative, limits.file_bytes), relative)
+    if not isinstance(value, list):
+        raise bad_row(relative, "no list", "Write one JSON list of objects, or one per line.")
+    if taken + len(value) > limits.rows:
+        raise too_large(f"{shown(relative)} passes {limits.rows:,} rows.")
+    for number, row in enumerate(value, 1):
+        if not isinstance(row, dict):
+            raise bad_row(f"{relative}:{number}", "no JSON object")
+        yield number, row
 
 
 def first_row(root: Path, relative: str, limits: ReadLimits) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from qualityhub.engine.environments.formats import (
     gymnasium,
     harbor,
     humaneval,
+    mbpp,
     reasoning_gym,
     scorer,
 )
@@ -17,7 +18,7 @@ from qualityhub.engine.errors import InvalidInputError
 if TYPE_CHECKING:
     from qualityhub.engine.environments.package import Format, NamedFormat
 
-FORMATS: tuple[Format, ...] = (humaneval, scorer, gymnasium, harbor)
+FORMATS: tuple[Format, ...] = (humaneval, mbpp, scorer, gymnasium, harbor)
 """Formats that are read from files, in the order in which evidence is listed."""
 
 NAMED_FORMATS: dict[str, NamedFormat] = {

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qualityhub.engine.digest import digest_json
-from qualityhub.engine.environments.files import MANIFEST
-from qualityhub.engine.environments.formats.row_tasks import RowTasks
-from qualityhub.engine.environments.model import Environment, Family, FileEntry, Problem
+from qualityhub.engine.environments.formats.row_tasks import RowTasks, function_files
+from qualityhub.engine.environments.model import Environment, Family, Problem
 from qualityhub.engine.environments.package import (
     documentation_layer,
     environment_layer,
     make_environment,
     make_task,
-    split_shared,
 )
 from qualityhub.engine.environments.problems import MISSING_PART
 from qualityhub.engine.environments.rows import bad_row, read_rows
@@ -41,16 +39,7 @@ def read(package: Package) -> Environment:
         UnreadablePackageError: A row without its fields, two rows of one id, no row at all.
     """
     dependencies, problems = package.dependencies()
-    shared: list[FileEntry] = []
-    documentation: list[FileEntry] = []
-    if package.only:
-        declarations = [path for path in dependencies.sources if (package.root / path).is_file()]
-        files = [package.one(path) for path in (package.only, *declarations) if path != MANIFEST]
-    else:
-        shared, documentation = split_shared(
-            package, leave_out=(*package.row_files, *dependencies.sources)
-        )
-        files = list(package.entries)
+    files, shared, documentation = function_files(package, dependencies)
     layer = environment_layer(package, dependencies)
     docs = documentation_layer(documentation)
     tasks = RowTasks(package)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from qualityhub.engine.environments.files import shown
-from qualityhub.engine.environments.model import Problem, Task
-from qualityhub.engine.environments.package import task_id_fault
+from qualityhub.engine.environments.files import MANIFEST, shown
+from qualityhub.engine.environments.model import Dependencies, FileEntry, Problem, Task
+from qualityhub.engine.environments.package import split_shared, task_id_fault
 from qualityhub.engine.environments.problems import NAME_CLASH
 from qualityhub.engine.environments.rows import bad_row
 from qualityhub.engine.errors import UnreadablePackageError
@@ -67,3 +67,17 @@ class RowTasks:
                 "Add at least one JSON object, one per line, to a .jsonl file.",
             )
         return tuple(task for task, _ in self.found.values())
+
+
+def function_files(
+    package: Package, dependencies: Dependencies
+) -> tuple[list[FileEntry], list[FileEntry], list[FileEntry]]:
+    """Return all files, those that every task shares, and the documentation of row files."""
+    if package.only:
+        declarations = [path for path in dependencies.sources if (package.root / path).is_file()]
+        files = [package.one(path) for path in (package.only, *declarations) if path != MANIFEST]
+        return files, [], []
+    shared, documentation = split_shared(
+        package, leave_out=(*package.row_files, *dependencies.sources)
+    )
+    return list(package.entries), shared, documentation

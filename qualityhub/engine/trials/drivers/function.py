@@ -38,7 +38,7 @@ class FunctionDriver(Driver):
                     "entry_point": data["entry_point"],
                     "completion": data["canonical_solution"]
                     if ask.probe == ORACLE
-                    else "    pass\n",
+                    else data.get("nop", "    pass\n"),
                 }
                 for ask in chosen
             ]

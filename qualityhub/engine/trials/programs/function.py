@@ -1,4 +1,4 @@
-"""Code against tests: executes prompt, completion and test, as HumanEval defines it."""
+"""Code against tests: executes prompt, completion and test, as HumanEval and MBPP define it."""
 
 import sys
 
@@ -6,13 +6,13 @@ import common
 
 
 def judge(case):
-    """Return reward 1.0 when ``check(entry_point)`` passes, 0.0 when the program raises."""
-    source = "%s%s\n%s\ncheck(%s)\n" % (
-        case["prompt"],
-        case["completion"],
-        case["test"],
-        case["entry_point"],
-    )
+    """Return reward 1.0 when the tests pass, 0.0 when the program raises.
+
+    With an entry point the tests are ``check(entry_point)``, without one they are statements.
+    """
+    source = "%s%s\n%s\n" % (case["prompt"], case["completion"], case["test"])
+    if case["entry_point"]:
+        source += "check(%s)\n" % case["entry_point"]
     try:
         exec(compile(source, "<submission>", "exec"), {"__name__": "__main__"})
     except BaseException as error:
