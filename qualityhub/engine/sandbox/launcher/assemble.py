@@ -23,6 +23,8 @@ CAPABILITIES = (
     "CAP_NET_BIND_SERVICE",
 )
 _OWN_PIDS = 3
+# Counted for the host user that all worlds share.
+_PENDING_SIGNALS = 4096
 
 
 class Files(NamedTuple):
@@ -103,6 +105,7 @@ def _limit(limits: dict[str, Any], group: Group | None) -> None:
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_CPU, limits["cpu_s"], limits["cpu_s"] + 1)
     _lower(resource.RLIMIT_NOFILE, limits["open_files"])
+    _lower(resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS)
     if "pids" not in by_kernel:
         _lower(resource.RLIMIT_NPROC, limits["pids"] + _OWN_PIDS)
     if "memory" not in by_kernel:

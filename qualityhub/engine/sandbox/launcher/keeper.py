@@ -24,6 +24,10 @@ from qualityhub.engine.sandbox.launcher.stage import STAGE, Source, Stage, Stage
 from qualityhub.engine.sandbox.launcher.watch import Watch
 
 
+# All worlds have the same host user, who may have 128: none takes what its neighbours need.
+_WATCHERS = 32
+
+
 class Host:
     """What the launcher knows about this host; the same for every command.
 
@@ -140,6 +144,7 @@ def _ask_for_map(mapper: socket.socket) -> None:
         raise StageError("this host does not let us map user ids")
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
+    kernel.bound_watches(_WATCHERS)
 
 
 def _leave_root(mapper: socket.socket, id_base: int) -> None:
@@ -328,7 +333,8 @@ def _exit_code(report: bytes, stderr: bytes) -> int | None:
         with contextlib.suppress(ValueError):
             seen = json.loads(line)
             if isinstance(seen, dict) and isinstance(seen.get("exit-code"), int):
-                return int(seen["exit-code"])
+                # The world's first process can be made to say anything; a status has eight bits.
+                return int(seen["exit-code"]) & 0xFF
     # Without a report nothing of the command ran, so this sentence is bubblewrap's own.
     if stderr.startswith(b"bwrap: execvp "):
         return 127 if stderr.rstrip().endswith(b"No such file or directory") else 126

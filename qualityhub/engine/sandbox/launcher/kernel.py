@@ -88,6 +88,19 @@ def set_dumpable() -> None:
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
+def bound_watches(most: int) -> None:
+    """Bound the inotify instances of the calling process's user namespace."""
+    try:
+        file = os.open("/proc/sys/user/max_inotify_instances", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        # Kernels that do not count by namespace.
+        return
+    try:
+        os.write(file, str(most).encode())
+    finally:
+        os.close(file)
+
+
 def clone_tree(source: int) -> int:
     """Return a detached copy of the mount below an open path.
 
