@@ -192,6 +192,7 @@ class BwrapSandbox:
             "network": command.network,
             "hostname": command.hostname,
             "umask": command.umask,
+            "cpus": command.cpus,
             "collect": list(command.collect),
             "keep_from": command.keep_from if command.keep is not None else "",
             "limits": {name: getattr(limits, name) for name in Limits.__dataclass_fields__},

@@ -21,11 +21,19 @@ from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.environments.staging import stage_folder, stage_shared
 from qualityhub.engine.errors import QualityHubError
 from qualityhub.engine.sandbox.port import MIB, Command, Completed, Limits, Mount, Sandbox
+from qualityhub.engine.sandbox.props import clock_library, locales
 from qualityhub.engine.trials.drivers import DRIVERS
 from qualityhub.engine.trials.drivers.base import tail
+from qualityhub.engine.trials.drivers.changes import refuse_changes
 from qualityhub.engine.trials.drivers.task import COLLECT, OUT
 from qualityhub.engine.trials.model import Observation, Trial, TrialResult, World
 from qualityhub.engine.trials.store import TrialStore
+from qualityhub.engine.trials.variations import (
+    Props,
+    change_command,
+    payload_words,
+    refused_changes,
+)
 from qualityhub.engine.trials.worlds import world_command, world_python
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -36,7 +44,7 @@ PREVIEW = 4000
 def program_digest() -> str:
     """Return the digest of the in-sandbox programs; part of every trial's world."""
     state = hashlib.sha256()
-    for path in sorted(PROGRAMS.glob("*.*")):
+    for path in sorted(PROGRAMS.rglob("*.*")):
         if path.suffix in {".py", ".sh"}:
             state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()[:16]
@@ -79,6 +87,7 @@ class TrialRunner:
         programs = self._stage / "programs"
         shutil.copytree(PROGRAMS, programs, ignore=shutil.ignore_patterns("__pycache__"))
         self._programs = programs
+        self._home = home
         self._stopped = False
         self._tasks = {task.id: task for task in environment.tasks}
 
@@ -132,9 +141,10 @@ class TrialRunner:
         nonce = secrets.token_hex(16)
         completed = self.sandbox.run(self._command(trial, nonce))
         observations = DRIVERS[self.environment.family].observe(trial, completed, nonce)
+        refused = refused_changes(trial.variation, self._props(trial))
         return TrialResult(
             key=trial.key,
-            observations=observations,
+            observations=tuple(refuse_changes(seen, refused) for seen in observations),
             seconds=round(completed.wall_s, 4),
             cpu_seconds=round(completed.cpu_s, 4),
             peak_memory_bytes=completed.peak_memory_bytes,
@@ -143,13 +153,33 @@ class TrialRunner:
             stderr=_preview(completed, "stderr", nonce),
         )
 
+    def _props(self, trial: Trial) -> Props:
+        """Return what this host can lend to a changed world; a baseline needs nothing."""
+        variation = trial.variation
+        if not variation.changes():
+            return Props()
+        return Props(
+            clock=clock_library() if variation.clock else None,
+            locale=locales(self._home, variation.locale) if variation.locale else None,
+            cpus=cores(),
+        )
+
     def _command(self, trial: Trial, nonce: str) -> Command:
+        """Return a trial's command: all that is world-like in its fields, the rest on stdin."""
+        props = self._props(trial)
+        plain = self._plain_command(trial, nonce, refused_changes(trial.variation, props))
+        return change_command(plain, trial.variation, self.environment.family, props)
+
+    def _plain_command(self, trial: Trial, nonce: str, refused: Mapping[str, str]) -> Command:
         world = self._world(trial)
         mounts = self._mounts(trial)
         env = {"PYTHONHASHSEED": str(trial.variation.hash_seed)}
         if trial.program == "task":
             return self._task_command(trial, world, mounts, env)
         payload = {**trial.payload, "nonce": nonce}
+        words = payload_words(trial.variation, refused, time.time())
+        if words:
+            payload["variation"] = words
         return world_command(
             world,
             (world_python(world), "-B", f"/qh/programs/{trial.program}.py"),

@@ -82,6 +82,7 @@ def become_bubblewrap(
         _close_others((files.arguments, *files.others))
         _limit(request["limits"], group)
         os.umask(request["umask"])
+        _few_cpus(request["cpus"])
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -110,6 +111,14 @@ def _limit(limits: dict[str, Any], group: Group | None) -> None:
         _lower(resource.RLIMIT_NPROC, limits["pids"] + _OWN_PIDS)
     if "memory" not in by_kernel:
         _lower(resource.RLIMIT_DATA, limits["memory_bytes"])
+
+
+def _few_cpus(count: int) -> None:
+    """Leave this process some of our CPUs, others than its neighbours where there are enough."""
+    ours = sorted(os.sched_getaffinity(0))
+    if 0 < count < len(ours):
+        first = os.getpid() % len(ours)
+        os.sched_setaffinity(0, (ours + ours)[first : first + count])
 
 
 def _lower(kind: int, soft: int, hard: int | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.errors import MachineryError
 from qualityhub.engine.sandbox.port import Completed
+from qualityhub.engine.trials.drivers.changes import with_changes
 from qualityhub.engine.trials.model import Ask, Observation, Trial
 
 DETAIL = 2000
@@ -50,6 +51,7 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
     "steps": _is(int),
     "episodes": _is(int),
     "takes_seed": _is(bool),
+    "distinct": _is(int),
 }
 """What a program may say beside the reward, and the form that rules rely on."""
 
@@ -91,6 +93,7 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
         MachineryError: The program could not start or failed by its own fault.
     """
     answers: dict[int, dict[str, Any]] = {}
+    first: dict[str, Any] = {}
     started = False
     for line in completed.stdout.splitlines():
         mark, _, body = line.partition(b" ")
@@ -102,6 +105,9 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
             continue
         if not isinstance(document, dict):
             continue
+        if not started:
+            # Written before anything foreign ran.
+            first = document
         started = True
         if "machinery" in document:
             raise _program_failed(trial, completed, str(document["machinery"])[-DETAIL:])
@@ -113,7 +119,14 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
     if ours and not started:
         raise _program_failed(trial, completed, tail(completed.stderr))
     return tuple(
-        observation(answers[index], trial.key) if index in answers else died(completed, trial.key)
+        with_changes(
+            observation(answers[index], trial.key)
+            if index in answers
+            else died(completed, trial.key),
+            trial.variation,
+            first,
+            answers.get(index, {}).get("escaped"),
+        )
         for index in range(len(trial.asks))
     )
 

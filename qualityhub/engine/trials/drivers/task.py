@@ -13,6 +13,7 @@ from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.errors import MachineryError
 from qualityhub.engine.sandbox.port import Completed
 from qualityhub.engine.trials.drivers.base import Driver, tail, world_of
+from qualityhub.engine.trials.drivers.changes import REVERSED, task_changes, with_changes
 from qualityhub.engine.trials.model import Ask, Observation, Trial
 from qualityhub.engine.trials.probes import ORACLE
 
@@ -26,6 +27,7 @@ COLLECT = (
     f"{OUT}/solve.exit",
     f"{OUT}/test.log",
     f"{OUT}/test.exit",
+    REVERSED,
 )
 NO_WORKDIR = 90
 OFFLINE = re.compile(
@@ -90,7 +92,9 @@ class TaskDriver(Driver):
                 f"{tail(completed.stderr)}",
                 "This is a fault of ours or of this host; it says nothing about the environment.",
             )
-        return (observe_task(trial, completed),)
+        said = task_changes(trial.variation, completed)
+        seen = observe_task(trial, completed)
+        return (with_changes(seen, trial.variation, said, said["escaped"]),)
 
 
 def observe_task(trial: Trial, completed: Completed) -> Observation:

@@ -18,7 +18,10 @@ import sys
 import time
 import traceback
 
+import around
+
 DETAIL = 2000
+MOST_BYTES = 4 * 1024 * 1024
 ANSWER = []
 
 
@@ -37,8 +40,9 @@ def start():
     # Foreign code is handed neither the nonce nor the channel by name; the child closes both.
     payload.pop("nonce")
     ANSWER.append(answer)
+    changed = around.begin(payload.pop("variation", {}), channel)
     # From here on an exit status may be the environment's own and says nothing of us.
-    answer({"started": True})
+    answer(dict(changed, started=True))
     return payload, answer, channel
 
 
@@ -74,11 +78,7 @@ def run_case(index, work, timeout_s, answer, channel):
             os.close(channel)
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
-            try:
-                result = work()
-            except BaseException as error:
-                result = crashed(error)
-            data = json.dumps(result).encode()
+            data = json.dumps(_result(work)).encode()
             while data:
                 data = data[os.write(write_end, data) :]
         except BaseException:
@@ -86,6 +86,7 @@ def run_case(index, work, timeout_s, answer, channel):
         finally:
             os._exit(code)
     os.close(write_end)
+    timeout_s *= around.patience()
     data, timed_out = _read(read_end, pid, time.monotonic() + timeout_s)
     os.close(read_end)
     if timed_out:
@@ -96,9 +97,92 @@ def run_case(index, work, timeout_s, answer, channel):
         result = {"outcome": "timeout", "detail": "no result within %g s" % timeout_s}
     else:
         result = _decode(data, status)
+    return _answered(index, result, answer)
+
+
+def run_together(count, work, timeout_s, answer, channel):
+    """Run ``work(index)`` of all cases in one process, the last first, and answer each.
+
+    A case that ends the process, or hangs, has that as its own result; those that are left go on in
+    another process.
+    """
+    timeout_s *= around.patience()
+    left = list(range(count))[::-1]
+    while left:
+        pid, read_end = _start_together(left, work, channel)
+        buffer = b""
+        status = timed_out = None
+        while left and status is None and not timed_out:
+            line, buffer, timed_out = _line(read_end, pid, buffer, time.monotonic() + timeout_s)
+            if line:
+                _answered(left.pop(0), _decode(line, 0), answer)
+            elif not timed_out:
+                _, status = os.waitpid(pid, 0)
+        os.close(read_end)
+        _kill(pid)
+        if status is None:
+            _, status = os.waitpid(pid, 0)
+        if left:
+            result = _decode(b"", status)
+            if timed_out:
+                result = {"outcome": "timeout", "detail": "no result within %g s" % timeout_s}
+            _answered(left.pop(0), result, answer)
+
+
+def _start_together(left, work, channel):
+    gc.freeze()
+    read_end, write_end = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        os.close(write_end)
+        return pid, read_end
+    try:
+        os.setsid()
+        os.close(read_end)
+        os.close(channel)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for index in left:
+            data = json.dumps(_result(lambda index=index: work(index))).encode() + b"\n"
+            while data:
+                data = data[os.write(write_end, data) :]
+    finally:
+        os._exit(0)
+
+
+def _line(fd, pid, buffer, deadline):
+    """Return (the next line or nothing, what follows it, whether time ran out)."""
+    while b"\n" not in buffer:
+        data, timed_out, ended = _piece(fd, pid, deadline)
+        if timed_out or (ended and not data):
+            return b"", buffer, timed_out
+        buffer += data
+        if len(buffer) > MOST_BYTES:
+            return b"", buffer, True
+    line, _, rest = buffer.partition(b"\n")
+    return line, rest, False
+
+
+def _result(work):
+    try:
+        result = around.called(work)
+    except BaseException as error:
+        result = crashed(error)
+    if around.escapes():
+        result["escaped"] = around.escapes()
+    return result
+
+
+def _answered(index, result, answer):
+    mine = result.get("escaped")
+    known = mine if isinstance(mine, list) else []
+    known += [why for why in around.escapes() if why not in known]
+    if known:
+        result["escaped"] = known
     result["case"] = index
     answer(result)
-    return result["outcome"]
+    return result.get("outcome")
 
 
 def crashed(error):
@@ -169,22 +253,29 @@ def _read(fd, pid, deadline):
     chunks = []
     size = 0
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return b"".join(chunks), True
-        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        ready, _, _ = select.select([fd], [], [], 0 if ended else min(left, 0.1))
-        if not ready:
-            if ended:
-                return b"".join(chunks), False
-            continue
-        chunk = os.read(fd, 65536)
-        if not chunk:
-            return b"".join(chunks), False
+        chunk, timed_out, ended = _piece(fd, pid, deadline)
+        if timed_out or (ended and not chunk):
+            return b"".join(chunks), timed_out
         size += len(chunk)
-        if size > 4 * 1024 * 1024:
+        if size > MOST_BYTES:
             return b"".join(chunks), True
         chunks.append(chunk)
+
+
+def _piece(fd, pid, deadline):
+    """Return (some bytes, whether time ran out, whether no more will come without bytes)."""
+    while True:
+        around.look()
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return b"", True, False
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        ready, _, _ = select.select([fd], [], [], 0 if ended else min(left, 0.1))
+        if ready:
+            chunk = os.read(fd, 65536)
+            return chunk, False, not chunk
+        if ended:
+            return b"", False, True
 
 
 def _kill(pid):

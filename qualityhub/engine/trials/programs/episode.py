@@ -1,5 +1,6 @@
 """reset/step environments: drives one seeded trace and digests everything it returns."""
 
+import copy
 import hashlib
 import math
 import os
@@ -7,6 +8,7 @@ import random
 import re
 import sys
 
+import around
 import common
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -99,6 +101,27 @@ def apart(sample, seed):
     return draw
 
 
+class Beside:
+    """Another instance that is reset and stepped in between, under a seed of its own."""
+
+    def __init__(self, entry, seed):
+        """Make it, where the variation says so."""
+        self.env = None
+        if "interleaved" in around.manners():
+            self.env = make(entry)
+            first_reset(self.env, seed)
+            # A space may be the class's own: seeding it must not change the actions of the first.
+            space = copy.deepcopy(self.env.action_space)
+            self.draw = space.sample if hasattr(space, "seed") else apart(space.sample, seed)
+            if hasattr(space, "seed"):
+                space.seed(seed)
+
+    def step(self):
+        """Take one step, and begin anew where an episode ends."""
+        if self.env is not None and any(bool(flag) for flag in self.env.step(self.draw())[2:-1]):
+            self.env.reset()
+
+
 def trace(entry, seed, steps):
     """Drive ``steps`` steps over as many episodes as they take."""
     try:
@@ -117,11 +140,13 @@ def trace(entry, seed, steps):
         space.seed(seed)
     else:
         draw = apart(space.sample, seed)
+    other = Beside(entry, seed + 1)
     digests = [short(observation)]
     rewards = []
     odd = []
     episodes = 1
     for index in range(steps):
+        other.step()
         returned = env.step(draw())
         if not isinstance(returned, tuple) or len(returned) not in (4, 5):
             size = len(returned) if isinstance(returned, tuple) else 1

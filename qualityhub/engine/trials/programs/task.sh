@@ -1,14 +1,78 @@
 # Reference script, then verifier, in one world; run by /bin/sh of the task's own image.
 # $1 working directory, $2 "oracle" or "nop". Phase environments come as QH_SOLVE_ENV and
 # QH_TEST_ENV: shell assignments already quoted by the caller. Each phase's output and exit status
-# become files below /qh/out, which are read after every process is dead.
+# become files below /qh/out, which are read after every process is dead. What a variation shows
+# goes to standard output, which no phase is given: "name value", before anything foreign runs.
 workdir=$1 probe=$2
 solve_env=$QH_SOLVE_ENV test_env=$QH_TEST_ENV
-unset QH_SOLVE_ENV QH_TEST_ENV
+varied=$QH_VARIED clock=$QH_CLOCK library=$QH_CLOCK_LIBRARY load=${QH_LOAD:-0} manner=$QH_MANNER
+unset QH_SOLVE_ENV QH_TEST_ENV QH_VARIED QH_CLOCK QH_CLOCK_LIBRARY QH_LOAD QH_MANNER
 mkdir -p /logs/verifier /logs/agent /logs/artifacts "$workdir" 2>/dev/null
 cd "$workdir" || exit 90
 shell=bash
 command -v bash >/dev/null 2>&1 || shell=sh
+
+shifted() {
+  [ "$2" ] && [ $(($2 - $1 - ${clock#+})) -ge -5 ] && [ $(($2 - $1 - ${clock#+})) -le 5 ]
+}
+
+# Programs of this world that run with another clock than the shifted one, whenever they are seen.
+watch_clock() {
+  read -r self before </proc/self/stat
+  known="$known $self" before=
+  while :; do
+    static=$(echo $(grep -L "libfaketime\|/ld-" /proc/[0-9]*/maps 2>/dev/null))
+    now=$(echo $(grep -L libfaketime /proc/[0-9]*/maps 2>/dev/null))
+    for maps in $now; do
+      process=${maps#/proc/}
+      process=${process%/maps}
+      case " $known " in *" $process "*) continue ;; esac
+      # One that is just starting has its loader mapped, and the library soon.
+      case " $static $before " in *" $maps "*) ;; *) continue ;; esac
+      program=$(readlink "/proc/$process/exe" 2>/dev/null) || continue
+      case " $told " in *" $program "*) continue ;; esac
+      told="$told $program"
+      echo "escaped ${program##*/}"
+    done
+    before=$now
+    sleep 0.1
+  done
+}
+
+if [ "$varied" ]; then
+  echo "umask $(umask)"
+  echo "hostname $(cat /proc/sys/kernel/hostname 2>/dev/null)"
+  echo "timezone $(date +%z 2>/dev/null)"
+  echo "cpus $(grep Cpus_allowed_list /proc/self/status 2>/dev/null | tr -d '[:space:]')"
+  echo "user $USER"
+  echo "noise $(env | grep -c '^UNRELATED_')"
+  if locale 2>&1 >/dev/null | grep -q .; then echo "locale"; else echo "locale $LC_ALL"; fi
+fi
+while [ "$load" -gt 0 ]; do
+  (while :; do :; done) >/dev/null 2>&1 </dev/null &
+  load=$((load - 1))
+done
+if [ "$clock" ]; then
+  true=$(date +%s 2>/dev/null)
+  seen=$(FAKETIME=$clock DONT_FAKE_MONOTONIC=1 LD_PRELOAD=$library date +%s 2>/dev/null)
+  if shifted "${true:-0}" "$seen"; then
+    export FAKETIME="$clock" DONT_FAKE_MONOTONIC=1 LD_PRELOAD="$library"
+    if command -v python3 >/dev/null 2>&1; then
+      seen=$(python3 -I -S -c 'import time; print(int(time.time()))' 2>/dev/null)
+    fi
+    if shifted "$true" "$seen"; then echo "clock $clock"; else echo "clock-of-python"; fi
+    if grep -rqs mtime /tests || grep -rqsE -e "-(newer|mmin|mtime|ctime)" /tests; then
+      echo "file-times"
+    fi
+    known=$(cd /proc && echo [0-9]*)
+    watch_clock 2>/dev/null </dev/null &
+  fi
+fi
+if [ "$manner" = reversed ]; then
+  export PYTEST_PLUGINS="qh_reversed${PYTEST_PLUGINS:+,$PYTEST_PLUGINS}"
+  export PYTHONPATH="/qh/programs/plugins${PYTHONPATH:+:$PYTHONPATH}"
+fi
+
 if [ "$probe" = oracle ]; then
   eval "env $solve_env $shell /solution/solve.sh" >/qh/out/solve.log 2>&1 </dev/null
   echo "$?" >/qh/out/solve.exit
