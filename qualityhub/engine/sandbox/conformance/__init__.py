@@ -1,11 +1,30 @@
 """What every provider must hold, as named checks that run against any of them.
 
-A check runs hostile commands and returns a sentence about what did not hold, or an empty string.
+``qualityhub doctor --conformance`` runs them here, the tests run the same list.
 """
 
 from __future__ import annotations
 
-from qualityhub.engine.sandbox.conformance import contract, files, limits, privileges, reach
-from qualityhub.engine.sandbox.conformance.kit import CHECKS, Kit, run_checks
+from qualityhub.engine.sandbox.conformance import (
+    contract,
+    files,
+    limits,
+    network,
+    privileges,
+    reach,
+)
+from qualityhub.engine.sandbox.conformance.kit import CHECKS, Held, Kit, examine, kit_for
 
-__all__ = ["CHECKS", "Kit", "contract", "files", "limits", "privileges", "reach", "run_checks"]
+__all__ = [
+    "CHECKS",
+    "Held",
+    "Kit",
+    "contract",
+    "examine",
+    "files",
+    "kit_for",
+    "limits",
+    "network",
+    "privileges",
+    "reach",
+]

@@ -1,6 +1,7 @@
 """What checks run with, and the list they join.
 
-A check runs hostile commands and returns a sentence about what did not hold, or an empty string.
+A check runs hostile commands and returns a sentence about what did not hold, or an empty string; it
+raises :class:`NotEnforced` where the provider says itself that it does not enforce the thing here.
 The commands are Python programs of the standard library, run by the interpreter that the caller
 names; ``qualityhub doctor`` and the tests run the same list.
 """
@@ -13,8 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from qualityhub.engine.errors import SandboxUnavailableError
+from qualityhub.engine.sandbox.container import ContainerSandbox
+from qualityhub.engine.sandbox.interpreters import default_interpreter
 from qualityhub.engine.sandbox.port import Command, Completed, Limits, Sandbox
 
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -71,19 +75,82 @@ def check(function: Check) -> Check:
     return function
 
 
-def run_checks(kit: Kit, names: tuple[str, ...] = ()) -> dict[str, str]:
-    """Run checks and return what did not hold by name; empty where everything held."""
-    failed = {}
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How one check went.
+
+    Attributes:
+        name: Of the check.
+        title: What must hold, one sentence.
+        outcome: ``soft`` where the provider says itself that it cannot enforce this here, and what
+            it does instead held.
+        reason: What did not hold, or is not enforced.
+    """
+
+    name: str
+    title: str
+    outcome: Literal["pass", "soft", "fail"]
+    reason: str = ""
+
+
+class NotEnforced(Exception):  # noqa: N818 - an outcome, not an error
+    """Ends a check of what the provider says it does not enforce."""
+
+
+def examine(
+    kit: Kit, names: tuple[str, ...] = (), on_held: Callable[[Held], None] | None = None
+) -> list[Held]:
+    """Run checks, all of them where none is named.
+
+    Args:
+        kit: What to run with.
+        names: Of checks.
+        on_held: Told each one as it is done.
+
+    Raises:
+        MachineryError: The provider failed where it should have run a command.
+    """
+    seen = []
     for name, function in CHECKS.items():
         if names and name not in names:
             continue
-        try:
-            problem = function(kit)
-        except AssertionError as error:
-            problem = str(error)
-        if problem:
-            failed[name] = problem
-    return failed
+        held = _held(kit, name, function)
+        seen.append(held)
+        if on_held is not None:
+            on_held(held)
+    return seen
+
+
+def _held(kit: Kit, name: str, function: Check) -> Held:
+    title = (function.__doc__ or name).split("\n\n")[0].strip()
+    try:
+        problem = function(kit)
+    except NotEnforced as soft:
+        return Held(name, title, "soft", str(soft))
+    except (AssertionError, ValueError, LookupError, TypeError) as error:
+        # A program that was stopped half-way says something else than what was asked.
+        problem = str(error) or type(error).__name__
+    return Held(name, title, "fail" if problem else "pass", problem)
+
+
+def kit_for(sandbox: Sandbox, scratch: Path) -> Kit:
+    """Return what a provider's own base is checked with.
+
+    Args:
+        sandbox: A provider that works here.
+        scratch: Folder on the host that everybody may enter.
+
+    Raises:
+        SandboxUnavailableError: Its base has no Python.
+    """
+    if isinstance(sandbox, ContainerSandbox):
+        python = sandbox.interpreter()
+        if python is None:
+            raise SandboxUnavailableError(
+                "sandbox.unavailable", "the image of the container provider has no Python"
+            )
+        return Kit(sandbox, str(python.path), scratch)
+    return Kit(sandbox, str(default_interpreter().path), scratch)
 
 
 def limited(kit: Kit, name: str) -> bool:
