@@ -22,6 +22,7 @@ from qualityhub.engine.sandbox import base, idmaps, seccomp
 from qualityhub.engine.sandbox.interpreters import default_interpreter
 from qualityhub.engine.sandbox.launcher import wire
 from qualityhub.engine.sandbox.port import Capability, Command, Completed, Limits
+from qualityhub.engine.sandbox.served import BwrapServer, python_call, serve_key, serve_request
 from qualityhub.engine.sandbox.trees import unpack_stream
 from qualityhub.engine.sandbox.words import refuse
 
@@ -120,6 +121,23 @@ class BwrapSandbox:
                 raise MachineryError(
                     "sandbox.lost", f"the sandbox was lost while running {_shown(command)}: {error}"
                 ) from error
+
+    def serve(self, command: Command, preload: tuple[str, ...] = ()) -> BwrapServer:
+        """Start a fork server for commands like this one; see the port for the contract."""
+        call, key = python_call(command.argv), serve_key(command, preload)
+        if call is None or key is None:
+            raise MachineryError("sandbox.not_served", f"{_shown(command)} is never served")
+        channel = self._connect()
+        request = {**self._request(command), "serve": serve_request(call, preload)}
+        try:
+            wire.send(channel, request)
+            header = wire.receive(channel)
+        except (EOFError, OSError) as error:
+            header = {"error": str(error)}
+        if "error" in header:
+            channel.close()
+            raise MachineryError("sandbox.served", str(header["error"]))
+        return BwrapServer(channel, key, preload, self._completed)
 
     def close(self) -> None:
         """End the launcher and every running command."""
@@ -254,6 +272,7 @@ class BwrapSandbox:
             "bwrap": str(program),
             "libraries": str(_libraries(program) or ""),
             "seccomp": seccomp.program().hex(),
+            "building": seccomp.program(building=True).hex(),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = Path(qualityhub.__file__).resolve().parent.parent

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 MIB = 1024 * 1024
 
@@ -173,4 +173,44 @@ class Sandbox(Protocol):
 
     def close(self) -> None:
         """End every helper process; running commands are killed."""
+        ...
+
+
+class Server(Protocol):
+    """Runs commands that have a world and a program in common, one at a time.
+
+    What they need is loaded once; each still gets a process and a world of its own. It is for one
+    thread at a time, and any failure of it is its end: the same command is then run by the
+    sandbox itself.
+    """
+
+    def run(self, command: Command) -> Completed:
+        """Run one command as :meth:`Sandbox.run` would.
+
+        Raises:
+            MachineryError: The server is lost, or is not for this command.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it; a running command is killed."""
+        ...
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """A sandbox that can also serve."""
+
+    def serve(self, command: Command, preload: tuple[str, ...] = ()) -> Server:
+        """Start a server for commands that differ in input and limits alone.
+
+        Args:
+            command: One of them: a Python interpreter and its program.
+            preload: Modules to import once, from the dependency layer, our own programs or the
+                standard library; never the environment's own.
+
+        Raises:
+            SandboxUnavailableError: This host cannot run it at all.
+            MachineryError: Such commands are not served, or the server did not start.
+        """
         ...

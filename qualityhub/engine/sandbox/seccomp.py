@@ -131,10 +131,16 @@ _UNSHARE = {"x86_64": 272, "aarch64": 97}
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _IOCTL = {"x86_64": 16, "aarch64": 29}
 _X32_BIT = 0x40000000
+_BUILDING = frozenset({"mount", "umount2", "pivot_root"})
 
 
-def program(machine: str = "") -> bytes:
+def program(machine: str = "", *, building: bool = False) -> bytes:
     """Return the packed filter for a machine; this one's by default.
+
+    Args:
+        machine: As ``platform.machine()`` names it.
+        building: For the first program of a fork server, which makes namespaces and mounts in
+            them; it holds no capability outside of those.
 
     Raises:
         SandboxUnavailableError: There is no table for this processor.
@@ -146,7 +152,9 @@ def program(machine: str = "") -> bytes:
             f"there is no system call table for the processor {machine}",
             "use --sandbox container, or a host with x86_64 or aarch64",
         )
-    return b"".join(struct.pack("=HBBI", *line) for line in _instructions(machine))
+    return b"".join(
+        struct.pack("=HBBI", *line) for line in _instructions(machine, building=building)
+    )
 
 
 def profile() -> str:
@@ -181,7 +189,7 @@ def _ruled(
     }
 
 
-def _instructions(machine: str) -> list[tuple[int, int, int, int]]:
+def _instructions(machine: str, *, building: bool = False) -> list[tuple[int, int, int, int]]:
     refuse = _ERRNO | errno.EPERM
     missing = _ERRNO | errno.ENOSYS
     lines = [
@@ -194,10 +202,14 @@ def _instructions(machine: str) -> list[tuple[int, int, int, int]]:
         lines += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, missing)]
     for number in sorted(_MISSING_EVERYWHERE.values()):
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, missing)]
-    for number in sorted({**_REFUSED_EVERYWHERE, **_REFUSED[machine]}.values()):
+    refused = {**_REFUSED_EVERYWHERE, **_REFUSED[machine]}
+    if building:
+        refused = {name: number for name, number in refused.items() if name not in _BUILDING}
+    for number in sorted(refused.values()):
         lines += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, refuse)]
-    lines += _when(_CLONE[machine], [(_LOAD, 0, 0, _ARG0), *_bits(_NEW_BY_CLONE, refuse)])
-    lines += _when(_UNSHARE[machine], [(_LOAD, 0, 0, _ARG0), *_bits(_NEW_NAMESPACES, refuse)])
+    if not building:
+        lines += _when(_CLONE[machine], [(_LOAD, 0, 0, _ARG0), *_bits(_NEW_BY_CLONE, refuse)])
+        lines += _when(_UNSHARE[machine], [(_LOAD, 0, 0, _ARG0), *_bits(_NEW_NAMESPACES, refuse)])
     lines += _when(
         _SOCKET[machine],
         [(_LOAD, 0, 0, _ARG0), *_value(_AF_ALG, refuse), *_value(_AF_VSOCK, refuse)],

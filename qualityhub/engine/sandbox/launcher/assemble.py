@@ -38,7 +38,11 @@ class Files(NamedTuple):
 
 
 def arguments(
-    request: dict[str, Any], root: str, binds: list[tuple[str, str]], shared_memory: str
+    request: dict[str, Any],
+    root: str,
+    binds: list[tuple[str, str]],
+    shared_memory: str,
+    capabilities: tuple[str, ...] = CAPABILITIES,
 ) -> bytes:
     """Return bubblewrap's arguments but for its open files, packed.
 
@@ -47,13 +51,14 @@ def arguments(
         root: Where ``/`` of the world lies.
         binds: ``(where, target)``, outer targets first.
         shared_memory: Where ``/dev/shm`` lies; it counts against the disk limit.
+        capabilities: Kept inside.
     """
     words: list[str] = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
     if not request["network"]:
         words.append("--unshare-net")
     words += ["--die-with-parent", "--new-session", "--hostname", request["hostname"]]
     words += ["--cap-drop", "ALL"]
-    for name in CAPABILITIES:
+    for name in capabilities:
         words += ["--cap-add", name]
     words += ["--bind", root, "/"]
     for where, target in binds:

@@ -171,6 +171,9 @@ class Group:
         self._procs: list[int] = []
         self._events = self._peak = self._cpu = -1
         self._cpu_version = 1
+        # What was counted before the present command, where one group serves several in a row.
+        self._cpu_before = 0.0
+        self._kills_before = 0
         for hierarchy in hierarchies:
             folder = f"{hierarchy.folder}/{name}"
             os.mkdir(folder)
@@ -195,14 +198,14 @@ class Group:
             with contextlib.suppress(OSError):
                 _write(folder + "/memory.memsw.limit_in_bytes", str(size))
             self._events = _open(folder + "/memory.oom_control")
-            self._peak = _open(folder + "/memory.max_usage_in_bytes")
+            self._peak = _open(folder + "/memory.max_usage_in_bytes", os.O_RDWR)
         else:
             _write(folder + "/memory.max", str(size))
             with contextlib.suppress(OSError):
                 _write(folder + "/memory.swap.max", "0")
             self._events = _open(folder + "/memory.events")
             with contextlib.suppress(OSError):
-                self._peak = _open(folder + "/memory.peak")
+                self._peak = _open(folder + "/memory.peak", os.O_RDWR)
         self.limited.add("memory")
 
     def enter(self) -> None:
@@ -210,13 +213,32 @@ class Group:
         for file in self._procs:
             os.write(file, b"0")
 
+    def admit(self, pid: int) -> None:
+        """Move a process of one thread into the groups, and count from here on.
+
+        Raises:
+            OSError: It is gone.
+        """
+        for file in self._procs:
+            os.write(file, str(pid).encode())
+        self._cpu_before = self._cpu_total() or 0.0
+        self._kills_before = self._kills()
+        try:
+            os.pwrite(self._peak, b"0", 0)
+        except OSError:
+            # An older kernel: the largest of all commands so far says nothing of this one.
+            self._peak = -1
+
     def out_of_memory(self) -> bool:
         """Whether the kernel killed anything of the tree for its memory."""
+        return self._kills() > self._kills_before
+
+    def _kills(self) -> int:
         for line in _again(self._events).splitlines():
             name, _, count = line.partition(" ")
             if name == "oom_kill":
-                return count.strip() != "0"
-        return False
+                return int(count)
+        return 0
 
     def peak_bytes(self) -> int:
         """Largest memory use, 0 where the kernel does not say."""
@@ -225,6 +247,10 @@ class Group:
 
     def cpu_s(self) -> float | None:
         """CPU seconds of the tree, None where the kernel does not say."""
+        total = self._cpu_total()
+        return None if total is None else max(0.0, total - self._cpu_before)
+
+    def _cpu_total(self) -> float | None:
         text = _again(self._cpu)
         if self._cpu_version == 1:
             return int(text) / 1e9 if text.strip().isdigit() else None
@@ -235,8 +261,11 @@ class Group:
         return None
 
 
-def _open(path: str) -> int:
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _open(path: str, how: int = os.O_RDONLY) -> int:
+    try:
+        return os.open(path, how | os.O_CLOEXEC)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _again(file: int) -> str:

@@ -18,7 +18,9 @@ import sys
 from typing import Any
 
 from qualityhub.engine.sandbox.launcher import cgroups, kernel
-from qualityhub.engine.sandbox.launcher.keeper import Host, reset_signals, serve
+from qualityhub.engine.sandbox.launcher.building import Host
+from qualityhub.engine.sandbox.launcher.keeper import reset_signals, serve
+from qualityhub.engine.sandbox.launcher.server import TRIALS
 
 _RETRY_MS = 200
 
@@ -47,6 +49,7 @@ class Launcher:
             bwrap=settings["bwrap"],
             libraries=settings["libraries"],
             seccomp=bytes.fromhex(settings["seccomp"]),
+            building=bytes.fromhex(settings["building"]),
         )
         self._count = 0
         self._poll = select.poll()
@@ -184,11 +187,17 @@ class Launcher:
         os.close(file)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
-        name = self._names.pop(pid)
-        for place in self._host.hierarchies:
-            folder = f"{place.folder}/{name}"
+        for folder in self._folders(self._names.pop(pid)):
             if not cgroups.remove(folder):
                 self._busy.append(folder)
+
+    def _folders(self, name: str) -> list[str]:
+        """Return the groups that a keeper may have made."""
+        return [
+            f"{place.folder}/{name}{suffix}"
+            for place in self._host.hierarchies
+            for suffix in ("", TRIALS)
+        ]
 
     def _end(self) -> None:
         for pid in self._names:
@@ -199,8 +208,8 @@ class Launcher:
             name = self._names[pid]
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-            for place in self._host.hierarchies:
-                cgroups.remove(f"{place.folder}/{name}", patience_s=2.0)
+            for folder in self._folders(name):
+                cgroups.remove(folder, patience_s=2.0)
         for folder in self._busy:
             cgroups.remove(folder, patience_s=2.0)
 

@@ -6,8 +6,11 @@ import os
 import socket
 import stat
 import tarfile
+from typing import Any
 
+from qualityhub.engine.sandbox.launcher import wire
 from qualityhub.engine.sandbox.launcher.stage import Stage
+from qualityhub.engine.sandbox.launcher.watch import Watch
 
 PIECE = 1024 * 1024
 
@@ -24,6 +27,26 @@ def collect(stage: Stage, paths: list[str], cap: int) -> list[tuple[str, bytes]]
         finally:
             os.close(file)
     return found
+
+
+def answer(
+    channel: socket.socket, watch: Watch, files: list[tuple[str, bytes]], **values: Any
+) -> None:
+    """Send what one command did: what was watched, what was collected, and plain values."""
+    wire.send(
+        channel,
+        {
+            **values,
+            "timed_out": watch.timed_out,
+            "stdout": len(watch.stdout),
+            "stderr": len(watch.stderr),
+            "dropped_bytes": watch.dropped,
+            "collected": [[path, len(content)] for path, content in files],
+        },
+        watch.stdout,
+        watch.stderr,
+        *(content for _, content in files),
+    )
 
 
 def _read(file: int, cap: int) -> bytes:

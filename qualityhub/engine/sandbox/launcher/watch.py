@@ -95,9 +95,13 @@ class Watch:
             if self._data:
                 os.close(self._stdin)
             os.close(pidfd)
-        status = kill_all(self._pid)
+        status = self.end()
         self._drain()
         return status
+
+    def end(self) -> int:
+        """End the whole tree and return the wait status of its first process."""
+        return kill_all(self._pid)
 
     def _over(self, deadline: float, memory_bytes: int) -> bool:
         """Whether the command must end now: its time is up or its memory is too much."""
