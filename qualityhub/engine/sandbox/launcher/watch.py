@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import time
+
+from qualityhub.engine.sandbox.launcher.usage import children, tree_bytes
 
 PIECE = 65536
 SAMPLE_S = 0.1
@@ -109,8 +110,9 @@ class Watch:
         if now >= deadline:
             self.timed_out = True
         elif memory_bytes and now - self._sampled >= SAMPLE_S:
-            self._sampled = now
             self.peak_bytes = max(self.peak_bytes, tree_bytes(self._pid))
+            # Looking at a large tree takes a while: the pause comes after it.
+            self._sampled = time.monotonic()
             self.over_memory = self.peak_bytes > memory_bytes
         return self.timed_out or self.over_memory
 
@@ -172,42 +174,3 @@ def kill_all(pid: int) -> int:
             return status
         if done == pid:
             status = seen
-
-
-def children(pid: int) -> list[int]:
-    """Return the direct children of a process, all its threads together."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-                found += [int(text) for text in file.read().split()]
-    return found
-
-
-def tree_bytes(pid: int) -> int:
-    """Return the memory of a process and everything below it, shared pages counted once."""
-    total = 0
-    waiting = [pid]
-    while waiting:
-        here = waiting.pop()
-        waiting += children(here)
-        total += _proportional(here)
-    return total
-
-
-def _proportional(pid: int) -> int:
-    for line in _lines(f"/proc/{pid}/smaps_rollup"):
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    # Without the right to look closer: resident pages, shared ones counted each time.
-    for line in _lines(f"/proc/{pid}/statm"):
-        return int(line.split()[1]) * resource.getpagesize()
-    return 0
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.readlines()
-    except OSError:
-        return []
