@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SIZES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 SIZE = re.compile(r"^(\d+)\s*(|KiB|MiB|GiB|TiB)$")
+LABEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62})=([A-Za-z0-9][A-Za-z0-9._-]{0,62})")
 DATABASE_OPTIONS = frozenset(
     {
         "application_name",
@@ -174,6 +175,22 @@ class Reader:
         self._declare(name, "words, separated by commas", ",".join(default), help)
         parts = [part.strip() for part in self._raw(name).split(",")]
         return [part for part in parts if part] or list(default)
+
+    def labels(self, name: str, help: str) -> dict[str, str]:  # noqa: A002
+        """Return labels written as ``key=value``, separated by commas."""
+        self._declare(name, "key=value, separated by commas", "", help)
+        found: dict[str, str] = {}
+        for part in filter(None, (item.strip() for item in self._raw(name).split(","))):
+            match = LABEL.fullmatch(part)
+            if match is None or match[1] in found:
+                raise SettingsError(
+                    "settings.not_a_label",
+                    f"{name} has {part!r}, which is no key=value, or whose key comes twice.",
+                    "Write letters, digits, dots, dashes and underscores, e.g. "
+                    f"{name}=zone=a,disk=fast.",
+                )
+            found[match[1]] = match[2]
+        return found
 
     def path(self, name: str, default: Path, help: str, *, shown: str) -> Path:  # noqa: A002
         """Return an absolute path; a relative one would mean something else per process."""

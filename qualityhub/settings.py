@@ -15,6 +15,12 @@ QH_HOME = ENV.path(
     "Data folder: blobs, unpacked environments, worlds.",
     shown="/var/lib/qualityhub for root, else the user's data folder",
 )
+QH_BLOBS = ENV.path(
+    "QH_BLOBS",
+    QH_HOME / "blobs",
+    "Folder of the blob store: packages and evidence. All servers and workers of a hub share it.",
+    shown="`QH_HOME`/blobs",
+)
 DEBUG = ENV.boolean(
     "QH_DEBUG", False, "Show tracebacks in the browser. Never where others can reach it."
 )
@@ -58,6 +64,29 @@ QH_LEASE_SECONDS = ENV.integer(
     "A worker silent for so long loses its batch to another.",
     low=5,
     high=3600,
+)
+QH_DOMAIN_BATCHES = ENV.integer(
+    "QH_DOMAIN_BATCHES",
+    0,
+    "Batches of one domain in work at once, unless an operator gave it a share; 0: no bound.",
+)
+QH_TEAM_BATCHES = ENV.integer(
+    "QH_TEAM_BATCHES",
+    0,
+    "Batches of one team in work at once, unless an operator gave it a share; 0: no bound.",
+)
+QH_WORKER_LABELS = ENV.labels(
+    "QH_WORKER_LABELS",
+    "What this worker is beside what it finds out itself, e.g. `zone=a,disk=fast`; environments "
+    "may ask for it.",
+)
+QH_WORKER_PATIENCE_S = ENV.integer(
+    "QH_WORKER_PATIENCE_S",
+    600,
+    "When no worker that could do a batch was seen for so long, its inspection says what it "
+    "waits for.",
+    low=1,
+    high=86400,
 )
 QH_AUDIT_HOUR = ENV.integer("QH_AUDIT_HOUR", 2, "Hour (UTC) of the nightly audit.", low=0, high=23)
 QH_AUDIT_STALE_DAYS = ENV.integer(

@@ -13,13 +13,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, Func, Value
 from django.db.models.functions import Greatest, Now
 
 from qualityhub.engine.errors import QualityHubError
 from qualityhub.inspections.choices import OPEN, BatchStatus
-from qualityhub.inspections.models import Batch, DomainTurn, Inspection
+from qualityhub.inspections.models import Batch, Inspection
+from qualityhub.inspections.needs import Offer
+from qualityhub.inspections.turns import Fits, take, turns, within_quota
 from qualityhub.platform.text import storable
 
 if TYPE_CHECKING:
@@ -27,26 +29,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 5
 """So often a batch may be lost by its workers before the inspection ends as errored."""
-
-# Priority class first; within it the domain with the least work in hand, then the one that waited
-# longest. The inner probe is one index look-up per domain, however long a backlog is.
-TURNS = """
-SELECT d.id, p.priority
-FROM registry_domain d
-CROSS JOIN (VALUES (0), (10), (20)) AS p (priority)
-LEFT JOIN (
-    SELECT domain_id, count(*) AS running FROM inspections_batch
-    WHERE status = 'leased' GROUP BY domain_id
-) r ON r.domain_id = d.id
-LEFT JOIN inspections_domainturn t ON t.domain_id = d.id
-WHERE EXISTS (
-    SELECT 1 FROM inspections_batch b
-    WHERE b.domain_id = d.id AND b.priority = p.priority AND b.status = 'queued'
-        AND b.attempts < 5 AND b.ready_at <= clock_timestamp()
-)
-ORDER BY p.priority, coalesce(r.running, 0), t.served_at NULLS FIRST, d.id
-LIMIT 32
-"""
 
 
 class LeaseLostError(QualityHubError):
@@ -69,57 +51,37 @@ class Lease:
     token: uuid.UUID
 
 
-def batch_claim(worker: str) -> Lease | None:
-    """Take the next batch that waits, or None where there is none.
+def batch_claim(worker: str, fits: Fits | None = None) -> Lease | None:
+    """Take the next batch that waits and that the worker can do, or None where there is none.
 
     Args:
         worker: Who takes it, for people.
+        fits: What it can do; a worker that does not say takes anything.
     """
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(TURNS)
-            turns = cursor.fetchall()
-        for domain_id, priority in turns:
-            found = (
-                Batch.objects.select_for_update(skip_locked=True)
-                .filter(domain_id=domain_id, priority=priority, status=BatchStatus.QUEUED)
-                .filter(attempts__lt=ATTEMPTS, ready_at__lte=_clock())
-                .order_by("id")
-                .values_list("pk", flat=True)
-                .first()
-            )
-            if found is not None:
-                return _lease(found, domain_id, worker)
+    token = uuid.uuid4()
+    for turn in turns(fits or Fits(Offer(worker, anything=True)), ATTEMPTS):
+        if not turn.limited:
+            found = take(turn, token=token, worker=worker, attempts=ATTEMPTS)
+        else:
+            with transaction.atomic():
+                found = (
+                    take(turn, token=token, worker=worker, attempts=ATTEMPTS)
+                    if within_quota(turn)
+                    else None
+                )
+        if found is not None:
+            return Lease(_claimed(found), token)
     return None
 
 
-def _lease(pk: int, domain_id: int, worker: str) -> Lease:
-    token = uuid.uuid4()
-    Batch.objects.filter(pk=pk).update(
-        status=BatchStatus.LEASED,
-        lease_token=token,
-        lease_until=_lease_end(),
-        leased_at=Now(),
-        worker=worker[:200],
-        attempts=F("attempts") + 1,
-    )
-    DomainTurn.objects.bulk_create(
-        [DomainTurn(domain_id=domain_id, served_at=_clock())],
-        update_conflicts=True,
-        unique_fields=["domain"],
-        update_fields=["served_at"],
-    )
-    # Worlds and inputs of a large inspection have megabytes; who needs them reads them then.
-    batch = (
-        Batch.objects.select_related(
-            "inspection__version__environment__domain",
-            "inspection__version__environment__team",
-            "inspection__job",
-        )
+def _claimed(pk: int) -> Batch:
+    # Worlds and inputs of a large inspection have megabytes; who needs them, or the version, reads
+    # them then: batches of trials find theirs staged.
+    return (
+        Batch.objects.select_related("inspection")
         .defer("inspection__worlds", "inspection__inputs", "inspection__report")
         .get(pk=pk)
     )
-    return Lease(batch, token)
 
 
 def lease_extend(lease: Lease) -> bool:

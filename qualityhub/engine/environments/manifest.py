@@ -16,6 +16,7 @@ from qualityhub.engine.environments.tables import (
     FLAG,
     TABLE,
     TEXT,
+    TEXT_TABLE,
     TEXTS,
     Several,
     Shape,
@@ -45,6 +46,7 @@ SHAPE: Shape = {
         "launcher": either(TEXT, TEXTS),
         "kwargs": TABLE,
         "devices": TEXTS,
+        "labels": TEXT_TABLE,
         "reward": {"range": ANY, "success": ANY},
         "seedable": FLAG,
         "effort": choice(*EFFORTS),
@@ -54,6 +56,8 @@ SHAPE: Shape = {
 }
 _CODE = re.compile(r"[A-Z]{3}[0-9]{3}")
 _RULES = re.compile(r"[A-Z]{3}[0-9]{0,3}|[A-Z]{1,2}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_LABELS = 20
 _NAME_LENGTH = 200
 
 
@@ -78,9 +82,9 @@ class Manifest:
 
     @property
     def layer(self) -> dict[str, Any]:
-        """Return what of the table can influence a trial: not its labels, not the effort."""
-        labels = {"name", "domain", "effort", "adapter"}
-        return {key: value for key, value in self.environment.items() if key not in labels}
+        """Return what of the table can influence a trial: not its names, not the effort."""
+        aside = {"name", "domain", "effort", "adapter", "labels"}
+        return {key: value for key, value in self.environment.items() if key not in aside}
 
     @property
     def kwargs(self) -> dict[str, Any]:
@@ -141,6 +145,15 @@ def _check_environment(table: Mapping[str, Any]) -> None:
             "package.contradiction",
             f"{MANIFEST}: [environment] has both dependencies and requirements.",
             "Keep one of the two.",
+        )
+    labels = table.get("labels", {})
+    if len(labels) > _LABELS or not all(
+        _LABEL.fullmatch(item) for pair in labels.items() for item in pair
+    ):
+        raise wrong_type(
+            MANIFEST,
+            "environment.labels",
+            f"at most {_LABELS} labels of letters, digits, dots, dashes and underscores",
         )
     try:
         json.dumps(plain(table.get("kwargs", {})), allow_nan=False)

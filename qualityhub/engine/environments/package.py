@@ -241,7 +241,7 @@ def make_environment(
     tree = digest_tree(shared_files)
     launch = {
         key: package.manifest.environment[key]
-        for key in ("launcher", "devices")
+        for key in ("launcher", "devices", "labels")
         if key in package.manifest.environment
     }
     all_files = tuple(files)
