@@ -24,6 +24,12 @@ BAD = {
     "DET001": {("DET001", "one"), ("DET001", "two")},
     "DET002": {("DET002", "one"), ("DET002", "two")},
     "DET003": {("DET003", "Walk")},
+    "DET004": {("DET004", "one"), ("DET004", "two")},
+    "DET005": {
+        ("DET005", task) for task in ("zone", "folder", "name", "mask", "files", "home", "pair")
+    },
+    "DET006": {("DET006", "one"), ("DET006", "two")},
+    "DET007": {("DET007", "one"), ("DET007", "two")},
 }
 
 
