@@ -194,8 +194,14 @@ class Reader:
 
     def path(self, name: str, default: Path, help: str, *, shown: str) -> Path:  # noqa: A002
         """Return an absolute path; a relative one would mean something else per process."""
+        return self.path_if_set(name, help, shown=shown) or default
+
+    def path_if_set(self, name: str, help: str, *, shown: str) -> Path | None:  # noqa: A002
+        """Return an absolute path, or None where it is not set."""
         self._declare(name, "absolute path", shown, help)
-        value = Path(self._raw(name) or default).expanduser()
+        if not self._raw(name):
+            return None
+        value = Path(self._raw(name)).expanduser()
         if not value.is_absolute():
             raise SettingsError(
                 "settings.relative_path",

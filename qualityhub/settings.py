@@ -15,9 +15,8 @@ QH_HOME = ENV.path(
     "Data folder: blobs, unpacked environments, worlds.",
     shown="/var/lib/qualityhub for root, else the user's data folder",
 )
-QH_BLOBS = ENV.path(
+QH_BLOBS = ENV.path_if_set(
     "QH_BLOBS",
-    QH_HOME / "blobs",
     "Folder of the blob store: packages and evidence. All servers and workers of a hub share it.",
     shown="`QH_HOME`/blobs",
 )

@@ -144,7 +144,7 @@ class DirectoryBlobStore:
 
 def blob_store() -> BlobStore:
     """Return this installation's store."""
-    return DirectoryBlobStore(settings.QH_HOME / "blobs")
+    return DirectoryBlobStore(settings.QH_BLOBS or settings.QH_HOME / "blobs")
 
 
 def _write(source: IO[bytes], file: IO[bytes], max_bytes: int, *, compress: bool) -> Blob:
