@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -19,28 +17,6 @@ from qualityhub.engine.sandbox.layers import (
 from qualityhub.engine.sandbox.layers.model import IndexFile, Lock, Package, lock_from_json
 from qualityhub.engine.sandbox.port import Command, Mount
 
-_spec = importlib.util.spec_from_file_location("index", Path(__file__).with_name("index.py"))
-index = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(index)
-
-
-@pytest.fixture
-def packages(tmp_path, monkeypatch):
-    folder = tmp_path / "simple"
-    folder.mkdir()
-    for place in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        place.chmod(0o755)
-    for name in (
-        "UV_INDEX",
-        "UV_EXTRA_INDEX_URL",
-        "PIP_EXTRA_INDEX_URL",
-        "UV_INDEX_URL",
-        "PIP_INDEX_URL",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"file://{folder}")
-    return folder
-
 
 def build(bwrap, home, *requirements, **options):
     return build_layer(requirements, default_interpreter(), home, bwrap, **options)
@@ -52,7 +28,7 @@ def run_in(bwrap, layer, program):
     )
 
 
-def test_a_layer_is_made_once_and_works_where_it_is_mounted(bwrap, tmp_path, packages):
+def test_a_layer_is_made_once_and_works_where_it_is_mounted(bwrap, tmp_path, packages, index):
     index.wheel(packages, "alpha", "1.0", requires=("beta>=2",))
     index.wheel(packages, "beta", "2.0")
     told = []
@@ -72,7 +48,7 @@ def test_a_layer_is_made_once_and_works_where_it_is_mounted(bwrap, tmp_path, pac
     assert locate_layer(layer.digest, tmp_path / "home") == layer
 
 
-def test_bytecode_does_not_depend_on_file_times(bwrap, tmp_path, packages):
+def test_bytecode_does_not_depend_on_file_times(bwrap, tmp_path, packages, index):
     index.wheel(packages, "alpha", "1.0")
     layer = build(bwrap, tmp_path / "home", "alpha")
     (compiled,) = layer.path.glob("lib/*/site-packages/__pycache__/alpha.*.pyc")
@@ -80,7 +56,7 @@ def test_bytecode_does_not_depend_on_file_times(bwrap, tmp_path, packages):
     assert int.from_bytes(compiled.read_bytes()[4:8], "little") == 0b01
 
 
-def test_the_newest_is_locked_until_a_refresh(bwrap, tmp_path, packages):
+def test_the_newest_is_locked_until_a_refresh(bwrap, tmp_path, packages, index):
     index.wheel(packages, "alpha", "1.0")
     first = build(bwrap, tmp_path / "home", "alpha")
     index.wheel(packages, "alpha", "2.0")
@@ -104,10 +80,10 @@ def test_without_requirements_a_layer_hides_the_host(bwrap, tmp_path, monkeypatc
     [("none-such", "not found"), ("alpha>9", "only alpha"), ("alpha<1,>2", "")],
 )
 def test_what_does_not_resolve_is_the_environments_fault(
-    bwrap, tmp_path, packages, requirement, named
+    bwrap, packages, index, requirement, named
 ):
     index.wheel(packages, "alpha", "1.0")
-    seen = build(bwrap, tmp_path / "home", requirement)
+    seen = build(bwrap, packages.parent / "home", requirement)
     assert isinstance(seen, LayerFailed), seen
     assert named in seen.reason
     assert seen.requirement == requirement
@@ -131,26 +107,8 @@ def test_what_is_no_requirement_never_reaches_uv(bwrap, tmp_path, requirement):
     assert not (tmp_path / "home").exists()
 
 
-BACKEND = """
-import base64, hashlib, os, zipfile
-def _write(folder):
-    name = "gamma-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(os.path.join(folder, name), "w") as z:
-        z.writestr("gamma.py", "VALUE = 3\\n")
-        z.writestr("gamma-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: gamma\\nVersion: 1.0\\n")
-        z.writestr("gamma-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        z.writestr("gamma-1.0.dist-info/RECORD", "gamma.py,,\\ngamma-1.0.dist-info/METADATA,,\\ngamma-1.0.dist-info/WHEEL,,\\ngamma-1.0.dist-info/RECORD,,\\n")
-    return name
-def build_wheel(folder, config_settings=None, metadata_directory=None):
-    return _write(folder)
-"""
-
-
-def test_source_distributions_are_built_inside_the_sandbox(bwrap, tmp_path, packages):
-    marker = tmp_path / "escaped"
-    index.sdist(
-        packages, "gamma", "1.0", setup=f"open({str(marker)!r}, 'w') if 0 else None\n" + BACKEND
-    )
+def test_source_distributions_are_built_inside_the_sandbox(bwrap, tmp_path, packages, index):
+    index.sdist(packages, "gamma", "1.0", setup=index.backend("gamma", "1.0", before="VALUE = 3"))
     told = []
     layer = build(bwrap, tmp_path / "home", "gamma", on_progress=told.append)
     assert isinstance(layer, Layer), layer
@@ -158,7 +116,7 @@ def test_source_distributions_are_built_inside_the_sandbox(bwrap, tmp_path, pack
     assert run_in(bwrap, layer, "import gamma; print(gamma.VALUE)").stdout == b"3\n"
 
 
-def test_a_build_that_fails_is_the_environments_fault(bwrap, tmp_path, packages):
+def test_a_build_that_fails_is_the_environments_fault(bwrap, tmp_path, packages, index):
     index.sdist(packages, "gamma", "1.0", setup="raise RuntimeError('no compiler today')\n")
     seen = build(bwrap, tmp_path / "home", "gamma")
     assert isinstance(seen, LayerFailed), seen
@@ -175,7 +133,7 @@ def test_an_unreachable_index_is_not_the_environments_fault(bwrap, tmp_path, mon
     assert seen.reason == "no package index reachable"
 
 
-def test_two_at_once_make_one_layer(bwrap, tmp_path, packages):
+def test_two_at_once_make_one_layer(bwrap, tmp_path, packages, index):
     index.wheel(packages, "alpha", "1.0")
     told, made = [], []
 
@@ -191,7 +149,7 @@ def test_two_at_once_make_one_layer(bwrap, tmp_path, packages):
     assert told.count("installing 1 packages") == 1
 
 
-def test_secrets_of_our_process_do_not_reach_a_build(bwrap, tmp_path, packages, monkeypatch):
+def test_secrets_of_our_process_do_not_reach_a_build(bwrap, tmp_path, packages, index, monkeypatch):
     monkeypatch.setenv("QH_SECRET_KEY", "top-secret-value")
     index.sdist(
         packages,

@@ -171,7 +171,8 @@ class _Maker:
             # Compiling starts the new interpreter, and a .pth file may run code in it.
             script += (
                 f"; exec {UV} pip install --quiet --python {TARGET}/bin/python --no-deps "
-                "--no-build --find-links /qh/wheels --require-hashes --compile-bytecode -r -"
+                "--no-build --no-index --find-links /qh/wheels "
+                "--require-hashes --compile-bytecode -r -"
             )
         digest, home = self.digest(lock), self._bench.home
         with store.fresh(home, "layers") as place:

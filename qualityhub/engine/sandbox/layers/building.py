@@ -125,7 +125,7 @@ class Builds:
         with store.fresh(home, KIND) as place:
             seen = self._bench.make(
                 (
-                    *(UV, "build", "--wheel", "--find-links", "/qh/wheels"),
+                    *(UV, "build", "--wheel", "--no-index", "--find-links", "/qh/wheels"),
                     *("--python", str(self._bench.python.path)),
                     *("--no-create-gitignore", "--out-dir", "/qh/out", f"/qh/source/{source.name}"),
                 ),

@@ -36,24 +36,28 @@ _NO_WHEEL = re.compile(
 )
 _VERDICT = re.compile(r"^error: Failed to build ", re.MULTILINE)
 _UNDECLARED = re.compile(r"Because (\S+) was not found in the provided package locations")
-# What a build says where this host has no such tool, and the tools that would be it. Whether one
-# of them is missing is looked up: what a build says is only a claim.
-_TOOLS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"command '?\S*?(?:gcc|cc|clang)'? failed.{0,30}no such file", ("gcc", "cc")),
-    (r"command '?\S*?(?:g\+\+|c\+\+)'? failed.{0,30}no such file", ("g++", "c++")),
-    (r"(?:no such file or directory|unable to execute):? '?(?:\S*-)?(?:gcc|cc)'?", ("gcc", "cc")),
-    (r"(?:no such file or directory|unable to execute):? '?(?:\S*-)?(?:g\+\+|c\+\+)'?", ("g++",)),
-    (r"unknown compiler\(s\)|no acceptable c compiler|no cmake_c_compiler", ("gcc", "cc")),
-    (r"no cmake_cxx_compiler", ("g++", "c++")),
-    (r"gfortran|no fortran compiler|no cmake_fortran_compiler", ("gfortran",)),
-    (r"can't find rust compiler|cargo, the rust package manager|rustc.{0,30}not found", ("cargo",)),
-    (
-        r"cmake must be installed|no such file or directory: '?cmake|cmake.{0,20}not found",
-        ("cmake",),
-    ),
-    (r"no such file or directory: '?ninja|could not find ninja", ("ninja",)),
-    (r"no such file or directory: '?make\b", ("make",)),
-    (r"pkg-config.{0,40}(?:not found|no such file)", ("pkg-config",)),
+# Tools that builds call. Where a build says that one is not there, it is looked up: what a build
+# says is only a claim.
+_TOOLS = (
+    *("gcc", "cc", "clang", "g++", "c++", "clang++", "gfortran", "nvcc", "cargo", "rustc", "go"),
+    *("cmake", "make", "ninja", "meson", "swig", "bison", "flex", "protoc", "pkg-config", "git"),
+    *("autoconf", "automake", "libtool", "patch", "javac"),
+)
+_NAMED = "(?:[a-z0-9_]+-linux-[a-z]+-)?(" + "|".join(map(re.escape, _TOOLS)) + ")"
+_MISSING = tuple(
+    re.compile(pattern.replace("TOOL", _NAMED))
+    for pattern in (
+        r"command '?(?:\S*/)?TOOL'? failed: no such file",
+        r"(?:no such file or directory|unable to execute|not find program):? '?TOOL(?![\w./+-])",
+        r"(?<![\w./+-])TOOL'?: (?:command )?not found",
+    )
+)
+_SIGNS = (
+    (re.compile(r"unknown compiler\(s\)|no acceptable c compiler|no cmake_c_compiler"), "cc"),
+    (re.compile(r"no cmake_cxx_compiler"), "c++"),
+    (re.compile(r"no cmake_fortran_compiler|no fortran compiler"), "gfortran"),
+    (re.compile(r"can't find rust compiler|cargo, the rust package manager, is not"), "cargo"),
+    (re.compile(r"cmake must be installed|could not find cmake"), "cmake"),
 )
 
 
@@ -163,11 +167,10 @@ def _exhausted(seen: Completed, step: str, log: str) -> LayerUnavailable | None:
 
 def _missing_tool(said: str) -> str:
     text = re.sub(r"\s+", " ", said.lower())
+    claimed = [match[1] for pattern in _MISSING for match in pattern.finditer(text)]
+    claimed += [tool for pattern, tool in _SIGNS if pattern.search(text)]
     path = ":".join(PATH)
-    for pattern, tools in _TOOLS:
-        if re.search(pattern, text) and not any(shutil.which(name, path=path) for name in tools):
-            return tools[0]
-    return ""
+    return next((tool for tool in claimed if shutil.which(tool, path=path) is None), "")
 
 
 def _parted(log: str) -> tuple[str, str]:

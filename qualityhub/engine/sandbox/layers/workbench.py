@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -66,8 +67,8 @@ class Workbench:
 
     def uv_digest(self) -> str:
         """Return the digest of the program itself."""
-        with self._uv.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        seen = self._uv.stat()
+        return _file_digest(self._uv, seen.st_size, seen.st_mtime_ns)
 
     def index_digest(self) -> str:
         """Return what tells one configuration of indexes from another."""
@@ -91,7 +92,7 @@ class Workbench:
             argv: uv, a shell that starts it, or a program of ours.
             options: Of :class:`Command`; ``env`` and ``mounts`` are added to.
         """
-        env = {"UV_OFFLINE": "1", "UV_NO_INDEX": "1", "UV_NO_CONFIG": "1", **options.pop("env", {})}
+        env = {"UV_OFFLINE": "1", "UV_NO_CONFIG": "1", **options.pop("env", {})}
         return self._run(argv, env=env, network=False, **options)
 
     def program(self, name: str) -> tuple[str, ...]:
@@ -132,6 +133,12 @@ class Workbench:
                 **options,
             )
         )
+
+
+@functools.cache
+def _file_digest(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001 - they void it
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def log_of(seen: Completed) -> str:
