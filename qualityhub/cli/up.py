@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -140,12 +141,29 @@ def logs(name: str | None, home: Path | None, lines: int, follow: bool) -> int:
 @home_option
 @option("--host", default="127.0.0.1", show_default=True, help="Address `up` would listen on.")
 @option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True)
+@option(
+    "--conformance",
+    type=click.Choice(["auto", "bwrap", "container"]),
+    help="Instead, run hostile programs in this sandbox and tell what it holds, softly or not; "
+    "takes about a minute.",
+)
 @option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def doctor(home: Path | None, host: str, port: int, form: str) -> int:
+def doctor(
+    home: Path | None,
+    host: str,
+    port: int,
+    conformance: Literal["auto", "bwrap", "container"] | None,
+    form: str,
+) -> int:
     """Check what this machine can do: sandboxes, Python, disk, port, database, broker.
 
     Exit codes: 0 everything needed is there, 1 something needed is missing.
     """
+    if conformance is not None:
+        from qualityhub.cli.conformance import run
+        from qualityhub.standalone.layout import find_home
+
+        return run(conformance, find_home(home).root, form)
     from qualityhub.standalone.doctor import examine, worst
 
     checks = examine(home, host, port)

@@ -241,18 +241,21 @@ def _broker() -> list[Check]:
 
 
 def _sandbox(home: Home) -> list[Check]:
+    from qualityhub.engine.sandbox.explain import limits_in_words  # noqa: PLC0415
     from qualityhub.engine.sandbox.select import capabilities  # noqa: PLC0415 - probes the kernel.
 
     found = list(capabilities(home.root))
     checks = []
+    taken = next((item.provider for item in found if item.usable), "")
     for item in found:
-        limits = ", ".join(f"{name} {kind}" for name, kind in item.limits.items())
-        detail = "; ".join(filter(None, [item.reason, limits and f"limits: {limits}"]))
-        if item.usable and not item.ownership:
-            detail = f"{detail}; file ownership is not real".removeprefix("; ")
+        parts = ["what auto takes" if item.provider == taken else "usable"] if item.usable else []
+        parts += [item.reason, limits_in_words(item)]
+        if item.usable and not item.ownership and "owner" not in item.reason:
+            parts.append("file ownership is not real")
         status = "ok" if item.usable else "warn"
-        checks.append(Check(f"sandbox {item.provider}", status, detail or "usable", item.remedy))
-    if not any(item.usable for item in found):
+        detail = "; ".join(filter(None, parts))
+        checks.append(Check(f"sandbox {item.provider}", status, detail, item.remedy))
+    if not taken:
         checks.append(
             Check(
                 "sandbox",

@@ -14,7 +14,9 @@ from qualityhub.standalone.doctor import examine, worst
 from qualityhub.standalone.layout import Home
 from qualityhub.standalone.runstate import Instance
 
-USABLE = Capability("bwrap", usable=True, limits={"memory": "hard", "disk": "hard"}, ownership=True)
+USABLE = Capability(
+    "bwrap", usable=True, limits={"memory_bytes": "hard", "files": "soft"}, ownership=True
+)
 UNUSABLE = Capability("container", usable=False, reason="nobody answers", remedy="Start one.")
 
 
@@ -38,7 +40,8 @@ def test_a_machine_that_can_do_it_all(machine, open_dir):
     assert worst(list(checks.values())) == "ok", checks
     names = ["python", "settings", "home", "disk", "port", "database", "broker", "sandbox bwrap"]
     assert set(names) <= checks.keys()
-    assert "memory hard, disk hard" in checks["sandbox bwrap"].detail
+    said = checks["sandbox bwrap"].detail
+    assert said == "what auto takes; hard: memory; soft (sampled): number of files"
     assert not (open_dir / "home").exists()
 
 

@@ -9,6 +9,8 @@ from typing import Literal
 from qualityhub.engine.errors import SandboxUnavailableError
 from qualityhub.engine.sandbox.bwrap import BwrapSandbox
 from qualityhub.engine.sandbox.container import ContainerSandbox
+from qualityhub.engine.sandbox.explain import explained
+from qualityhub.engine.sandbox.hostfacts import look_at_host
 from qualityhub.engine.sandbox.port import Capability, Sandbox
 
 Kind = Literal["auto", "bwrap", "container"]
@@ -32,7 +34,7 @@ def select_sandbox(kind: Kind, home: Path) -> Sandbox:
         if seen.usable:
             return sandbox
         sandbox.close()
-        reasons.append(seen)
+        reasons.append(explained(seen, look_at_host()))
     why = "; ".join(f"{seen.provider}: {seen.reason}" for seen in reasons)
     raise SandboxUnavailableError(
         "sandbox.unavailable",
@@ -42,10 +44,11 @@ def select_sandbox(kind: Kind, home: Path) -> Sandbox:
 
 
 def capabilities(home: Path) -> list[Capability]:
-    """Return what every provider can do here, for ``qualityhub doctor``."""
+    """Return what every provider can do here, in the order that ``auto`` takes them."""
+    host = look_at_host()
     found = []
     for sandbox in _candidates("auto", home):
-        found.append(sandbox.capability())
+        found.append(explained(sandbox.capability(), host))
         sandbox.close()
     return found
 

@@ -4,6 +4,7 @@ import pytest
 
 from qualityhub.engine.errors import SandboxUnavailableError
 from qualityhub.engine.sandbox import engine, interpreters, select
+from qualityhub.engine.sandbox.hostfacts import HostFacts
 from qualityhub.engine.sandbox.interpreters import (
     all_interpreters,
     default_interpreter,
@@ -36,6 +37,7 @@ def providers(monkeypatch):
         monkeypatch.setattr(select, "BwrapSandbox", made[0])
         monkeypatch.setattr(select, "ContainerSandbox", made[1])
         monkeypatch.setattr(select.sys, "platform", "linux")
+        monkeypatch.setattr(select, "look_at_host", lambda: HostFacts(0, "root"))
         return made
 
     return place
