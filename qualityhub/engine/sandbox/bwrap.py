@@ -400,12 +400,16 @@ def _libraries(program: Path) -> Path | None:
 def _mount(
     target: str, source: Path | None, mode: str = "ro", *, optional: bool = False
 ) -> dict[str, Any]:
+    # What is empty and writable is so for the image's user too, whoever that is.
+    permissions = 0o777 if mode == "scratch" else 0o755
+    if target in {"/tmp", "/var/tmp"}:  # noqa: S108 - folders of the world
+        permissions = 0o1777
     return {
         "target": target,
         "source": str(source.resolve()) if source is not None else "",
         "mode": mode,
         "optional": optional,
-        "permissions": 0o1777 if target in {"/tmp", "/var/tmp"} else 0o755,  # noqa: S108
+        "permissions": permissions,
     }
 
 

@@ -11,7 +11,7 @@ import json
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -84,12 +84,12 @@ def read_dockerfile(text: str, context: Path) -> Rehearsal:
         context: Folder that COPY reads from; links in it are never followed.
     """
     reader = _Reader(BuildContext(context))
-    for keyword, rest in _instructions(text):
+    for keyword, rest in instructions(text):
         reader.take(keyword, rest)
     return reader.result()
 
 
-def _instructions(text: str) -> list[tuple[str, str]]:
+def instructions(text: str) -> list[tuple[str, str]]:
     """Return keyword and argument of every instruction; comments and continuations resolved."""
     escape = "\\"
     directive = re.match(r"\s*#\s*escape\s*=\s*(\S)", text)
@@ -100,6 +100,23 @@ def _instructions(text: str) -> list[tuple[str, str]]:
         keyword, _, rest = whole.partition(" ")
         pairs.append((keyword.upper(), rest.strip()))
     return pairs
+
+
+def expand_variables(text: str, known: Mapping[str, str]) -> str:
+    """Return a line with its variables replaced; unknown ones are empty."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "\\$":
+            return "$"
+        name = match[1] or match[2]
+        seen = known.get(name, "")
+        if match[3] == "-":
+            return seen or match[4]
+        if match[3] == "+":
+            return match[4] if seen else ""
+        return seen
+
+    return _VARIABLE.sub(value, text)
 
 
 def _logical_lines(text: str, escape: str) -> Iterator[str]:
@@ -341,20 +358,7 @@ class _Reader:
         return posixpath.normpath(posixpath.join(self._workdir, path))
 
     def _expand(self, text: str) -> str:
-        known = {**self._args, **self._env}
-
-        def value(match: re.Match[str]) -> str:
-            if match[0] == "\\$":
-                return "$"
-            name = match[1] or match[2]
-            seen = known.get(name, "")
-            if match[3] == "-":
-                return seen or match[4]
-            if match[3] == "+":
-                return match[4] if seen else ""
-            return seen
-
-        return _VARIABLE.sub(value, text)
+        return expand_variables(text, {**self._args, **self._env})
 
 
 def _flags(rest: str) -> tuple[dict[str, str], list[str]]:

@@ -1,24 +1,94 @@
-"""Content-addressed folders below our data folder: locks, atomic publication, look-up."""
+"""Content-addressed folders below our data folder: locks, pins, atomic publication, look-up.
+
+Of every tree there is ``KIND/NAME`` and, beside it, its facts ``KIND/NAME.json``; both together
+make it valid. The facts are written first, so it appears and, when its folder is renamed away,
+vanishes in one step. A builder holds the lock of what it makes, a reader a shared lock on the
+folder itself (a *pin*), and whoever removes it an exclusive one, for which it never waits. All of
+these end with the process that holds them. Network file systems without such locks do not do.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
-import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from qualityhub.engine.sandbox.trees import remove_tree
+from qualityhub.engine.errors import InvalidInputError
+from qualityhub.engine.sandbox import idmaps
+from qualityhub.engine.sandbox.owners import label, swept
+from qualityhub.engine.sandbox.trees import remove_tree, size_of
+
+RECORD = "store.json"
+_STAMP_EVERY_S = 60.0
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Growth:
+    """How often this process has published something."""
+
+    times = 0
+
+
+def published() -> int:
+    """Return how often this process has published something."""
+    return _Growth.times
 
 
 def short(digest: str) -> str:
     """Return the part of a digest that names a folder: hex alone, 40 characters."""
     return digest.rpartition(":")[2][:40]
+
+
+class Pin:
+    """Keeps a tree from being removed for as long as this object lives."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: int) -> None:
+        """Take over an open folder that holds a shared lock."""
+        self._file = file
+
+    def __del__(self) -> None:
+        """Let go."""
+        self.release()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Pin:
+        """Return itself: there is one lock however often its holder is copied."""
+        return self
+
+    def release(self) -> None:
+        """Let go now."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+
+def pin(path: Path) -> Pin | None:
+    """Keep a published tree from being removed; None where it is gone already.
+
+    The lock is a file's: a process forked meanwhile holds it too until it ends.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        here, there = os.fstat(file), path.stat()
+    except OSError:
+        os.close(file)
+        return None
+    held = Pin(file)
+    # It may have been renamed away, and even made anew, while we waited.
+    return held if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino) else None
 
 
 @contextmanager
@@ -32,53 +102,114 @@ def locked(home: Path, kind: str, name: str) -> Iterator[None]:
     """
     folder = home / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    # Each holder opens the file anew, so threads of one process exclude each other too.
-    with (folder / f"{kind}-{short(name)}").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
+    path = folder / f"{kind}-{short(name)}"
+    while True:
+        # Each holder opens the file anew, so threads of one process exclude each other too.
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                if os.fstat(file.fileno()).st_ino != path.stat().st_ino:
+                    continue
+            except FileNotFoundError:
+                continue  # Swept while we waited.
             yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+            return
 
 
 @contextmanager
 def fresh(home: Path, kind: str) -> Iterator[Path]:
-    """Give a path beside a store's folders to build at; what is left of it is removed."""
-    store = home / kind
-    store.mkdir(parents=True, exist_ok=True)
-    _sweep(store)
-    with tempfile.TemporaryDirectory(dir=store, prefix=f".new-{os.getpid()}-") as folder:
-        place = Path(folder) / "tree"
+    """Give a path beside a store's folders to build at; what is left of it is removed.
+
+    Raises:
+        InvalidInputError: The store was made for other user ids.
+    """
+    claim(home)
+    folder = home / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in swept(folder):
+        remove_tree(left)
+    with tempfile.TemporaryDirectory(
+        dir=folder, prefix=f".new-{label()}-", ignore_cleanup_errors=True
+    ) as made:
+        place = Path(made) / "tree"
+        held = pin(Path(made))
         try:
             yield place
         finally:
             remove_tree(place)
+            if held is not None:
+                held.release()
+
+
+def claim(home: Path) -> None:
+    """Record whose ids the trees of a store belong to, or check that they are ours.
+
+    Raises:
+        InvalidInputError: They are another user's or another range's.
+    """
+    mine = {"user": os.geteuid(), "first_id": idmaps.current().owner}
+    path = home / RECORD
+    known = read_json(path)
+    if known is None:
+        home.mkdir(parents=True, exist_ok=True)
+        write_json(path, {**mine, "version": 1})
+        path.chmod(0o644)
+        return
+    theirs = {key: known.get(key) for key in mine}
+    if theirs != mine:
+        raise InvalidInputError(
+            "store.other_ids",
+            f"The data folder {home} belongs to user {theirs['user']} and {_range(theirs)}, "
+            f"but this process is user {mine['user']} with {_range(mine)}.",
+            "Run as the same user, or name another data folder in QH_HOME: files of images keep "
+            "their owners as ids of that range.",
+        )
 
 
 def publish(home: Path, kind: str, digest: str, place: Path, facts: dict[str, Any]) -> Path:
-    """Move a finished tree to its final place and write its facts; the facts make it valid."""
+    """Move a finished tree to its final place with its facts; what is there already wins."""
     final = home / kind / short(digest)
-    if final.exists():
-        # A crash between the two steps: the tree is whole, the facts are not there yet.
-        remove_tree(final)
-    place.rename(final)
-    write_json(final.with_name(final.name + ".json"), {**facts, "digest": digest})
+    with locked(home, f"publish-{kind.replace('/', '-')}", digest):
+        if lookup(home, kind, digest) is not None:
+            return final
+        if final.exists():
+            remove_tree(final)
+        taken = size_of(place)
+        # Its files reach the disk before the name that makes them count.
+        _flush(place)
+        write_json(
+            final.with_name(final.name + ".json"), {**facts, "digest": digest, "bytes": taken}
+        )
+        place.rename(final)
+        _Growth.times += 1
     return final
 
 
 def lookup(home: Path, kind: str, digest: str) -> tuple[Path, dict[str, Any]] | None:
-    """Return a published tree and its facts, or None."""
+    """Return a published tree and its facts, or None; notes that it was used.
+
+    Pin the path before relying on it for longer.
+    """
     final = home / kind / short(digest)
-    facts = read_json(final.with_name(final.name + ".json"))
+    record = final.with_name(final.name + ".json")
+    facts = read_json(record)
     if facts is None or facts.get("digest") != digest or not final.is_dir():
         return None
+    touch(record)
     return final, facts
+
+
+def touch(path: Path) -> None:
+    """Note that something was used: its time of change is its last use, to a minute."""
+    with contextlib.suppress(OSError):
+        if time.time() - path.stat().st_mtime > _STAMP_EVERY_S:
+            os.utime(path)
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Write a document so that a reader sees the old or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".new-{label()}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(value, file)
@@ -99,11 +230,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _sweep(store: Path) -> None:
-    """Remove what a killed builder left: its process id is in the name."""
-    for left in store.glob(".new-*-*"):
-        owner = left.name.split("-")[1]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
-            remove_tree(left / "tree")
-            with contextlib.suppress(OSError):
-                shutil.rmtree(left)
+def _range(ids: dict[str, Any]) -> str:
+    first = ids["first_id"]
+    return "no range of ids" if first is None or first < 0 else f"the range of ids from {first}"
+
+
+def _flush(place: Path) -> None:
+    file = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not hasattr(_libc, "syncfs") or _libc.syncfs(file) != 0:
+            os.sync()
+    finally:
+        os.close(file)

@@ -226,6 +226,11 @@ class World:
         workdir: Working directory of the image; empty where it says none.
         user: User that the image names; empty for root.
         interpreter: Path inside the world of the Python that sees the layer; empty for none.
+        become: Leading words of every command: how it becomes the image's user; none for root.
+        entrypoint: Program of the image that prepares each container of it; none for most.
+        entry_waits: Whether it hands over to the command it is given, so that commands wait for it;
+            else it stays in the foreground and they start beside it.
+        pins: Keep the parts of the world in the store while it is used: of this process alone.
     """
 
     status: Literal["ready", "failed", "unavailable"]
@@ -246,3 +251,7 @@ class World:
     workdir: str = ""
     user: str = ""
     interpreter: str = ""
+    become: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    entry_waits: bool = False
+    pins: tuple[Any, ...] = field(default=(), compare=False, repr=False)

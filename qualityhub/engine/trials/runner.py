@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
@@ -20,13 +20,16 @@ from typing import Any
 from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.environments.staging import stage_folder, stage_shared
 from qualityhub.engine.errors import QualityHubError
+from qualityhub.engine.sandbox.owners import label
 from qualityhub.engine.sandbox.port import MIB, Command, Completed, Limits, Mount, Sandbox
 from qualityhub.engine.sandbox.props import clock_library, locales
+from qualityhub.engine.sandbox.store import pin
 from qualityhub.engine.trials.drivers import DRIVERS
 from qualityhub.engine.trials.drivers.base import tail
 from qualityhub.engine.trials.drivers.changes import refuse_changes
 from qualityhub.engine.trials.drivers.task import COLLECT, OUT
 from qualityhub.engine.trials.model import Observation, Trial, TrialResult, World
+from qualityhub.engine.trials.servers import ServerPool, enabled, kind_of, modules_of
 from qualityhub.engine.trials.store import TrialStore
 from qualityhub.engine.trials.variations import (
     Props,
@@ -64,6 +67,8 @@ class TrialRunner:
         sandbox: The provider.
         store: Where known results are.
         home: Data folder; staged files go below it and are removed by :meth:`close`.
+        fork_server: Whether trials may share what is loaded once; None asks the environment
+            variable.
     """
 
     def __init__(
@@ -73,6 +78,8 @@ class TrialRunner:
         sandbox: Sandbox,
         store: TrialStore,
         home: Path,
+        *,
+        fork_server: bool | None = None,
     ) -> None:
         self.environment = environment
         self.worlds = worlds
@@ -80,7 +87,8 @@ class TrialRunner:
         self.store = store
         staging = home / "staging"
         staging.mkdir(parents=True, exist_ok=True)
-        self._stage = Path(tempfile.mkdtemp(dir=staging, prefix="run-"))
+        self._stage = Path(tempfile.mkdtemp(dir=staging, prefix=f"run-{label()}-"))
+        self._held = pin(self._stage)
         # The sandbox user must be able to enter; the parent decides who else may.
         self._stage.chmod(0o755)
         self._staged: dict[str, Path] = {}
@@ -90,6 +98,9 @@ class TrialRunner:
         self._home = home
         self._stopped = False
         self._tasks = {task.id: task for task in environment.tasks}
+        allowed = enabled() if fork_server is None else fork_server
+        self._servers = ServerPool(sandbox, 2 * cores()) if allowed else None
+        self._modules: dict[str, tuple[str, ...]] = {}
 
     def stop(self, running: Collection[Future[TrialResult]]) -> None:
         """End what runs and try nothing a second time; returns once all of it is over.
@@ -97,23 +108,42 @@ class TrialRunner:
         A thread that was about to start its trial starts the sandbox anew: it is ended again.
         """
         self._stopped = True
+        if self._servers is not None:
+            self._servers.close()
         while True:
             self.sandbox.close()
             if not wait(running, timeout=0.2).not_done:
                 return
 
     def close(self) -> None:
-        """Remove the staged files."""
+        """End the fork servers and remove the staged files."""
+        if self._servers is not None:
+            self._servers.close()
         shutil.rmtree(self._stage, ignore_errors=True)
+        if self._held is not None:
+            self._held.release()
 
-    def prepare(self, trials: Iterable[Trial]) -> None:
+    def prepare(self, trials: Iterable[Trial]) -> list[Trial]:
         """Stage every folder that trials mount, before threads share them.
+
+        Returns the trials with those together that a fork server can run in a row.
 
         Raises:
             UnreadablePackageError: A file is no longer what was read.
         """
+        together: dict[Hashable | None, list[Trial]] = {}
         for trial in trials:
             self._mounts(trial)
+            together.setdefault(self._kind(trial), []).append(trial)
+        if self._servers is not None:
+            for kind, same in together.items():
+                self._servers.expect([kind] * len(same))
+        return [trial for same in together.values() for trial in same]
+
+    def _kind(self, trial: Trial) -> Hashable | None:
+        if self._servers is None or self._world(trial).base:
+            return None
+        return kind_of(trial)
 
     def run(self, trial: Trial) -> TrialResult:
         """Return the trial's result, from the store or by running it.
@@ -124,27 +154,38 @@ class TrialRunner:
         known = self.store.get(trial.key)
         # A key says what ran, not what was asked of it: both must match.
         if known is not None and len(known.observations) == len(trial.asks):
+            if self._servers is not None:
+                self._servers.known(self._kind(trial))
             return replace(known, cached=True)
         try:
-            result = self._run(trial)
+            result = self._run(trial, self._kind(trial))
         except QualityHubError as error:
             if self._stopped:
                 return _failed(trial, error)
             try:
-                result = self._run(trial)
+                result = self._run(trial, None)
             except QualityHubError as error:
                 return _failed(trial, error)
         self.store.put(result)
         return result
 
-    def _run(self, trial: Trial) -> TrialResult:
+    def _run(self, trial: Trial, kind: Hashable | None) -> TrialResult:
+        """Run a trial, on a fork server where its kind names one that can."""
         nonce = secrets.token_hex(16)
-        completed = self.sandbox.run(self._command(trial, nonce))
+        command = self._command(trial, nonce)
+        completed = None
+        if kind is not None and self._servers is not None:
+            completed = self._servers.run(kind, command, self._preload(trial.program))
+        served = completed is not None
+        if completed is None:
+            completed = self.sandbox.run(command)
         observations = DRIVERS[self.environment.family].observe(trial, completed, nonce)
         refused = refused_changes(trial.variation, self._props(trial))
         return TrialResult(
             key=trial.key,
-            observations=tuple(refuse_changes(seen, refused) for seen in observations),
+            observations=tuple(
+                replace(refuse_changes(seen, refused), served=served) for seen in observations
+            ),
             seconds=round(completed.wall_s, 4),
             cpu_seconds=round(completed.cpu_s, 4),
             peak_memory_bytes=completed.peak_memory_bytes,
@@ -152,6 +193,11 @@ class TrialRunner:
             stdout=_preview(completed, "stdout", nonce),
             stderr=_preview(completed, "stderr", nonce),
         )
+
+    def _preload(self, program: str) -> tuple[str, ...]:
+        if program not in self._modules:
+            self._modules[program] = modules_of(self.environment, PROGRAMS / f"{program}.py")
+        return self._modules[program]
 
     def _props(self, trial: Trial) -> Props:
         """Return what this host can lend to a changed world; a baseline needs nothing."""
@@ -259,8 +305,7 @@ def run_trials(
     At most a few trials per thread are in flight, so that an interrupt ends soon. After ``until``,
     seconds of the monotonic clock, no trial is started any more.
     """
-    runner.prepare(trials)
-    todo: Iterator[Trial] = iter(trials)
+    todo: Iterator[Trial] = iter(runner.prepare(trials))
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="trial") as pool:
         running: dict[Future[TrialResult], Trial] = {}
         try:

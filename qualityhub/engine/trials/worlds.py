@@ -1,8 +1,8 @@
-"""Prepare the world that an environment's trials run in, and build commands for it.
+"""Prepare the world that an environment's trials run in, and find it again.
 
 Function, scorer and episode environments get the rehearsal base, an interpreter and the layer of
-what they declare. A task environment has one world per task, since each may have its own
-Dockerfile: built by a container engine where one answers, else rehearsed, else unavailable.
+what they declare. A task environment has one world per task, since each may have its own image:
+imported, or built by a container engine where one answers, else rehearsed, else unavailable.
 """
 
 from __future__ import annotations
@@ -16,27 +16,48 @@ from typing import Any
 
 from qualityhub.engine.digest import digest_json
 from qualityhub.engine.environments.model import Environment, Task
-from qualityhub.engine.errors import InvalidInputError, SandboxUnavailableError
-from qualityhub.engine.sandbox import base, idmaps, images, rehearse, store
+from qualityhub.engine.errors import InvalidInputError, MachineryError
+from qualityhub.engine.sandbox import base, images, reclaim, rehearse, store
 from qualityhub.engine.sandbox.buildcontext import ContextError
 from qualityhub.engine.sandbox.container import ContainerSandbox
 from qualityhub.engine.sandbox.dockerfile import read_dockerfile
+from qualityhub.engine.sandbox.images import ImageFailed, ImageTree
 from qualityhub.engine.sandbox.interpreters import (
     Interpreter,
-    default_interpreter,
     find_interpreter,
     valid_specifier,
 )
 from qualityhub.engine.sandbox.layers import TARGET, Layer, LayerFailed, build_layer, locate_layer
-from qualityhub.engine.sandbox.port import Command, Limits, Mount, Sandbox
+from qualityhub.engine.sandbox.port import Sandbox
+from qualityhub.engine.trials.image_worlds import (
+    Wanted,
+    failed_world,
+    find_archive,
+    image_of,
+    world_of_image,
+)
 from qualityhub.engine.trials.model import World
+from qualityhub.engine.trials.world_commands import (
+    command_base,
+    entry_digest,
+    world_command,
+    world_python,
+)
+
+__all__ = [
+    "command_base",
+    "locate_world",
+    "prepare_world",
+    "world_command",
+    "world_from_json",
+    "world_python",
+    "world_to_json",
+]
 
 WORLD_VERSION = 1
 _ENGINE = "a container engine (Docker or Podman; DOCKER_HOST names its socket)"
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REHEARSED = "the image was rehearsed on this host's own files, since no container engine answers"
-_UNOWNED = "files of the image belong to one user here, so what depends on owners is not certain"
-_IMAGE_PYTHONS = ("python3", "python")
+_VANISHED_TIMES = 3
 
 Progress = Callable[[str], None]
 
@@ -64,16 +85,31 @@ def prepare_world(
         refresh: Resolve and build again although results are stored.
 
     Raises:
+        InvalidInputError: The store was made by another user or for other ids.
         SandboxUnavailableError: The provider cannot run here.
         MachineryError: Our own parts failed.
     """
     tell = progress or (lambda _: None)
+    store.claim(home)
     maker = _Maker(environment, sandbox, home, tell, refresh=refresh)
-    if environment.family == "task":
-        return maker.of_task(task or environment.tasks[0])
-    return maker.of_python(
-        environment.dependencies.python, environment.dependencies.requirements, _Extras()
+    with reclaim.after_growth(home):
+        for _ in range(_VANISHED_TIMES):
+            try:
+                if environment.family == "task":
+                    return maker.of_task(task or environment.tasks[0])
+                declared = environment.dependencies
+                return maker.of_python(declared.python, declared.requirements, _Extras())
+            except _GoneError:
+                continue
+    raise MachineryError(
+        "store.vanishing",
+        "parts of a world were removed from the store again and again while it was prepared",
+        "raise QH_STORE_MAX_BYTES, or prune while nothing is inspected",
     )
+
+
+class _GoneError(Exception):
+    """A part of the store was removed between being found and being pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,65 +173,44 @@ class _Maker:
         context = str(task.data.get("context") or "") or str(Path(dockerfile).parent)
         if not dockerfile and not image:
             return self._failed("the task names neither a Dockerfile nor an image")
-        if images.engine_available():
-            return self._of_image(root, _below(root, context), dockerfile, image)
-        text = f"FROM {image}\n"
+        wanted = Wanted(
+            image,
+            find_archive(root, str(task.data.get("path") or "."), image),
+            _below(root, context),
+            str(_below(root, dockerfile).relative_to(_below(root, context))) if dockerfile else "",
+        )
+        made = image_of(wanted, self._home, self._tell, refresh=self._refresh)
+        if made is not None:
+            return self._of_image(made)
+        return self._rehearsed(root, dockerfile, wanted)
+
+    def _of_image(self, made: ImageTree | ImageFailed) -> World:
+        if isinstance(made, ImageFailed):
+            world = failed_world(made, self._sandbox.name)
+            return replace(world, reason=_closed(world.reason))
+        pins = self._pinned(made.path)
+        world = world_of_image(made, self._sandbox)
+        if world.status != "ready":
+            return replace(world, reason=_closed(world.reason))
+        return self._named(replace(world, pins=pins))
+
+    def _pinned(self, *paths: Path) -> tuple[store.Pin, ...]:
+        """Keep parts of the store while the world is used.
+
+        Raises:
+            _GoneError: One was removed since it was found.
+        """
+        pins = tuple(pin for path in paths if (pin := store.pin(path)) is not None)
+        if len(pins) < len(paths):
+            raise _GoneError
+        return pins
+
+    def _rehearsed(self, root: Path, dockerfile: str, wanted: Wanted) -> World:
+        if isinstance(self._sandbox, ContainerSandbox):
+            return self._unavailable("no image of the task is here", _ENGINE)
+        context, text = wanted.context, f"FROM {wanted.image}\n"
         if dockerfile:
             text = _below(root, dockerfile).read_text(encoding="utf-8", errors="replace")
-        return self._rehearsed(text, _below(root, context))
-
-    def _of_image(self, root: Path, context: Path, dockerfile: str, image: str) -> World:
-        if dockerfile:
-            made = images.build_image(
-                context,
-                str(_below(root, dockerfile).relative_to(context)),
-                self._home,
-                self._tell,
-                refresh=self._refresh,
-            )
-        else:
-            made = images.fetch_image(image, self._home, self._tell, refresh=self._refresh)
-        if isinstance(made, images.ImageFailed):
-            failed = self._unavailable if made.host_fault else None
-            world = failed(made.reason, made.would_need) if failed else self._failed(made.reason)
-            return replace(world, log=made.log)
-        if isinstance(self._sandbox, ContainerSandbox):
-            # The engine's own image has its owners, whatever became of them in the tree.
-            owned = True
-            try:
-                self._sandbox.prepare(made.path)
-            except SandboxUnavailableError as error:
-                return self._unavailable(error.message, error.hint)
-        else:
-            owned = self._sandbox.capability().ownership and idmaps.current().keeps_owners
-        found = _python_in(made.path, made.env)
-        world = World(
-            status="ready",
-            provider=self._sandbox.name,
-            provisional=not owned,
-            provisional_reason="" if owned else _UNOWNED,
-            base=made.digest,
-            env=dict(made.env),
-            workdir=made.workdir,
-            user=made.user if made.user not in {"root", "0", "0:0", "root:root"} else "",
-            interpreter=found,
-            paths={"base": str(made.path)},
-            log=made.log,
-        )
-        if found:
-            world = replace(world, python=self._version_in(world, found))
-        return self._named(world)
-
-    def _version_in(self, world: World, python: str) -> str:
-        seen = self._sandbox.run(
-            world_command(
-                world,
-                (python, "-I", "-S", "-c", "import platform; print(platform.python_version())"),
-            )
-        )
-        return seen.stdout.decode(errors="replace").strip()[:40] if seen.exit_code == 0 else ""
-
-    def _rehearsed(self, text: str, context: Path) -> World:
         rehearsal = read_dockerfile(text, context)
         if rehearsal.errors:
             return self._failed(f"the image does not build: {rehearsal.errors[0]}")
@@ -230,6 +245,8 @@ class _Maker:
         return find_interpreter(spec)
 
     def _ready(self, python: Interpreter, layer: Layer, extras: _Extras) -> World:
+        files = [Path(extras.path)] if extras.files else []
+        pins = self._pinned(layer.path, *files)
         paths = {
             "interpreter": str(python.path),
             "prefix": str(python.prefix),
@@ -252,6 +269,7 @@ class _Maker:
                 env=dict(extras.env),
                 workdir=extras.workdir,
                 interpreter=f"{TARGET}/bin/python",
+                pins=pins,
             ),
             python,
             layer.identity,
@@ -272,6 +290,8 @@ class _Maker:
             "workdir": world.workdir,
             "user": world.user,
         }
+        if world.entrypoint:
+            facts["entrypoint"] = [*world.entrypoint, entry_digest()]
         if python is not None:
             facts["implementation"] = python.implementation
             facts["libc"] = python.libc
@@ -318,118 +338,10 @@ def _below(root: Path, relative: str) -> Path:
     return path
 
 
-def _python_in(tree: Path, env: Mapping[str, str]) -> str:
-    """Return the Python that an image's PATH finds; links are resolved inside the image only."""
-    for name in _IMAGE_PYTHONS:
-        for folder in (env.get("PATH") or _PATH).split(":"):
-            if folder.startswith("/") and images.is_program(tree, f"{folder}/{name}"):
-                return f"{folder}/{name}"
-    return ""
-
-
-def world_python(world: World) -> str:
-    """Return the path, inside the world, of the Python that sees the layer; empty for none."""
-    return world.interpreter
-
-
-def world_command(
-    world: World,
-    argv: tuple[str, ...],
-    *,
-    extra_mounts: tuple[Mount, ...] = (),
-    env: Mapping[str, str] | None = None,
-    cwd: str | None = None,
-    stdin: bytes = b"",
-    collect: tuple[str, ...] = (),
-    limits: Limits | None = None,
-) -> Command:
-    """Return a command that runs in a prepared world.
-
-    Args:
-        world: Ready.
-        argv: Program and arguments.
-        extra_mounts: On top of the world's own; a later one of the same target wins.
-        env: On top of the image's variables and our clean ones.
-        cwd: The image's working directory, else ``/``, where it is left out.
-        stdin: Fed to the program.
-        collect: Read back afterwards.
-        limits: The provider's defaults where they are left out.
-
-    Raises:
-        InvalidInputError: The world is not ready.
-    """
-    if world.status != "ready":
-        raise InvalidInputError("world.not_ready", f"The world is {world.status}: {world.reason}")
-    if world.user:
-        argv = ("setpriv", *_as_user(world.user), "--", *argv)
-    return Command(
-        argv=argv,
-        env={**_environment(world), **(env or {})},
-        mounts=(*_mounts(world), *extra_mounts),
-        base=Path(world.paths["base"]) if world.base else None,
-        cwd=cwd if cwd is not None else world.workdir or "/",
-        stdin=stdin,
-        collect=collect,
-        limits=limits or Limits(),
-    )
-
-
-def _as_user(user: str) -> tuple[str, ...]:
-    name, _, group = user.partition(":")
-    if group:
-        return f"--reuid={name}", f"--regid={group}", "--clear-groups"
-    return f"--reuid={name}", f"--regid={name}", "--clear-groups"
-
-
-def _environment(world: World) -> dict[str, str]:
-    path = world.env.get("PATH") or _PATH
-    if not world.base:
-        path = f"{TARGET}/bin:{path}"
-    return {
-        "HOME": "/root",
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-        "PYTHONHASHSEED": "0",
-        "PYTHONNOUSERSITE": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **world.env,
-        "PATH": path,
-    }
-
-
-def _mounts(world: World) -> tuple[Mount, ...]:
-    mounts: list[Mount] = []
-    if world.paths.get("files"):
-        mounts += rehearse.mounts(Path(world.paths["files"]))
-    if world.paths.get("layer"):
-        mounts.append(Mount(TARGET, Path(world.paths["layer"])))
-    prefix = world.paths.get("prefix")
-    if (
-        prefix
-        and world.provider != "container"
-        and not Path(prefix).is_relative_to("/usr")
-        and Path(prefix) != default_interpreter().prefix
-    ):
-        mounts.append(Mount(prefix, Path(prefix)))
-    return tuple(mounts)
-
-
-def command_base(
-    world: World,
-) -> tuple[Path | None, tuple[Mount, ...], dict[str, str], tuple[str, ...]]:
-    """Return what a command in a world starts from: base, mounts, variables, Python."""
-    return (
-        Path(world.paths["base"]) if world.base else None,
-        _mounts(world),
-        _environment(world),
-        (world.interpreter,) if world.interpreter else (),
-    )
-
-
 def world_to_json(world: World) -> dict[str, Any]:
     """Return a world as JSON, without the paths of this host."""
-    value = asdict(world)
-    del value["paths"]
+    value = asdict(replace(world, pins=()))
+    del value["paths"], value["pins"]
     return json.loads(json.dumps(value))  # type: ignore[no-any-return]
 
 
@@ -440,7 +352,8 @@ def world_from_json(value: Mapping[str, Any]) -> World:
         InvalidInputError: It is no such document.
     """
     try:
-        return World(**{**value, "lock": tuple(value.get("lock", ())), "paths": {}})
+        words = {name: tuple(value.get(name, ())) for name in ("lock", "become", "entrypoint")}
+        return World(**{**value, **words, "paths": {}})
     except TypeError as error:
         raise InvalidInputError("world.document", f"This is no world: {error}") from error
 
@@ -470,9 +383,12 @@ def locate_world(value: Mapping[str, Any], home: Path) -> World | None:
         if layer is None:
             return None
         paths["layer"] = str(layer.path)
+    pins = tuple(store.pin(Path(path)) for path in paths.values())
+    if None in pins:
+        return None
     if not world.base and world.provider != "container":
         python = find_interpreter(f"=={world.python}")
         if python is None:
             return None
         paths |= {"interpreter": str(python.path), "prefix": str(python.prefix)}
-    return replace(world, paths=paths)
+    return replace(world, paths=paths, pins=pins)

@@ -4,7 +4,8 @@ import pytest
 
 from qualityhub.engine.sandbox import images
 from qualityhub.engine.sandbox.engine import engine_address
-from qualityhub.engine.sandbox.images import ImageFailed, ImageTree, build_image, resolve_inside
+from qualityhub.engine.sandbox.images import ImageFailed, ImageTree, resolve_inside
+from qualityhub.engine.sandbox.images.building import build_image
 
 
 @pytest.fixture

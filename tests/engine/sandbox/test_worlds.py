@@ -9,7 +9,7 @@ from qualityhub.engine.environments.model import Dependencies, Environment, Task
 from qualityhub.engine.errors import InvalidInputError
 from qualityhub.engine.sandbox.interpreters import default_interpreter
 from qualityhub.engine.sandbox.port import Mount
-from qualityhub.engine.trials import worlds
+from qualityhub.engine.trials import image_worlds
 from qualityhub.engine.trials.model import World
 from qualityhub.engine.trials.worlds import (
     locate_world,
@@ -189,6 +189,7 @@ def test_later_mounts_and_variables_win():
         base="qh1:aa",
         paths={"base": "/tree"},
         user="agent",
+        become=("setpriv", "--reuid=1000", "--"),
         workdir="/home/agent",
     )
     command = world_command(
@@ -207,5 +208,5 @@ def test_the_python_of_an_image_is_found_inside_it(tmp_path):
     (tmp_path / "usr/local/bin/python3.12").write_text("")
     (tmp_path / "usr/local/bin/python3.12").chmod(0o755)
     (tmp_path / "usr/local/bin/python3").symlink_to("python3.12")
-    assert worlds._python_in(tmp_path, {}) == "/usr/local/bin/python3"
-    assert worlds._python_in(tmp_path, {"PATH": "/nowhere"}) == ""
+    assert image_worlds._python_in(tmp_path, {}) == "/usr/local/bin/python3"
+    assert image_worlds._python_in(tmp_path, {"PATH": "/nowhere"}) == ""
