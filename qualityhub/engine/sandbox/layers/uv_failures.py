@@ -29,6 +29,7 @@ _UNREACHABLE = (
     "407 proxy",
     "429 too many",
 )
+_BROKEN_INDEX = ("failed to fetch", "failed to open file")
 # Said by uv of what an environment asked for; a name in it may say anything, so these win.
 _AT_FAULT = ("no solution found", "not found in the package registry", "included as a url")
 _NO_WHEEL = re.compile(
@@ -74,6 +75,12 @@ def not_resolved(seen: Completed, requirements: tuple[str, ...]) -> LayerFailed 
         return exhausted
     if _mentions(seen, _UNREACHABLE) and not _mentions(seen, _AT_FAULT):
         return unreachable(log)
+    if _mentions(seen, _BROKEN_INDEX) and not _mentions(seen, _AT_FAULT):
+        return LayerUnavailable(
+            f"the package index does not give what its pages name: {_sentence(log)}",
+            "a complete package index",
+            log,
+        )
     return LayerFailed(
         f"the declared dependencies do not resolve: {_sentence(log)}",
         log,

@@ -55,7 +55,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         """Refuse what leaves the web."""
         scheme = urllib.parse.urlsplit(newurl).scheme
         if scheme != "https" and not (scheme == "http" and req.type == "http"):
-            raise urllib.error.URLError("redirected to another kind of address")
+            raise PermissionError("a redirect that leaves the web")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
