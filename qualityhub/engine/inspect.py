@@ -29,7 +29,7 @@ from qualityhub.engine.sandbox.select import select_sandbox
 from qualityhub.engine.trials.drivers import plan_trials
 from qualityhub.engine.trials.model import Ask, Observation, Trial, TrialResult, World
 from qualityhub.engine.trials.runner import TrialRunner, cores, run_trials, world_digests
-from qualityhub.engine.trials.store import DirectoryStore, NullStore, TrialStore
+from qualityhub.engine.trials.store import NullStore, TrialStore, directory_store
 from qualityhub.engine.trials.worlds import prepare_world
 
 
@@ -356,7 +356,7 @@ def _prepare(
         today=datetime.now(UTC).date().isoformat(),
         host=host_facts(),
     )
-    store: TrialStore = DirectoryStore(options.home / "trials") if options.cache else NullStore()
+    store: TrialStore = directory_store(options.home) if options.cache else NullStore()
     if sandbox is None:
         return _Run(inspection, None)  # type: ignore[arg-type]  # advance asks nothing without a world
     runner = TrialRunner(environment, worlds, sandbox, store, options.home)

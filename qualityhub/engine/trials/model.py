@@ -188,6 +188,13 @@ class TrialResult:
         stdout: Text preview, at most 4,000 characters.
         stderr: Text preview, at most 4,000 characters.
         cached: Whether it came from the store.
+        signal: That ended the program, or None.
+        timed_out: The wall-clock limit ended it.
+        out_of_memory: The memory limit ended it or a child of it.
+        dropped_bytes: Output beyond the sandbox's cap.
+        stdout_bytes: How much there was, our own lines not counted.
+        stderr_bytes: How much there was.
+        evidence: Name of the blob with all outputs; empty where the previews hold them whole.
     """
 
     key: str
@@ -199,6 +206,13 @@ class TrialResult:
     stdout: str = ""
     stderr: str = ""
     cached: bool = False
+    signal: int | None = None
+    timed_out: bool = False
+    out_of_memory: bool = False
+    dropped_bytes: int = 0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    evidence: str = ""
 
 
 @dataclass(frozen=True, slots=True)

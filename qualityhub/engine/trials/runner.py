@@ -21,13 +21,13 @@ from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.environments.staging import stage_folder, stage_shared
 from qualityhub.engine.errors import QualityHubError
 from qualityhub.engine.sandbox.owners import label
-from qualityhub.engine.sandbox.port import MIB, Command, Completed, Limits, Mount, Sandbox
+from qualityhub.engine.sandbox.port import MIB, Command, Limits, Mount, Sandbox
 from qualityhub.engine.sandbox.props import clock_library, locales
 from qualityhub.engine.sandbox.store import pin
 from qualityhub.engine.trials.drivers import DRIVERS
-from qualityhub.engine.trials.drivers.base import tail
 from qualityhub.engine.trials.drivers.changes import refuse_changes
 from qualityhub.engine.trials.drivers.task import COLLECT, OUT
+from qualityhub.engine.trials.evidence import result_of
 from qualityhub.engine.trials.model import Observation, Trial, TrialResult, World
 from qualityhub.engine.trials.servers import ServerPool, enabled, kind_of, modules_of
 from qualityhub.engine.trials.store import TrialStore
@@ -40,7 +40,6 @@ from qualityhub.engine.trials.variations import (
 from qualityhub.engine.trials.worlds import world_command, world_python
 
 PROGRAMS = Path(__file__).parent / "programs"
-PREVIEW = 4000
 
 
 @cache
@@ -181,18 +180,10 @@ class TrialRunner:
             completed = self.sandbox.run(command)
         observations = DRIVERS[self.environment.family].observe(trial, completed, nonce)
         refused = refused_changes(trial.variation, self._props(trial))
-        return TrialResult(
-            key=trial.key,
-            observations=tuple(
-                replace(refuse_changes(seen, refused), served=served) for seen in observations
-            ),
-            seconds=round(completed.wall_s, 4),
-            cpu_seconds=round(completed.cpu_s, 4),
-            peak_memory_bytes=completed.peak_memory_bytes,
-            exit_code=completed.exit_code,
-            stdout=_preview(completed, "stdout", nonce),
-            stderr=_preview(completed, "stderr", nonce),
+        observed = tuple(
+            replace(refuse_changes(seen, refused), served=served) for seen in observations
         )
+        return result_of(trial.key, observed, completed, nonce, self.store.keep)
 
     def _preload(self, program: str) -> tuple[str, ...]:
         if program not in self._modules:
@@ -333,9 +324,3 @@ def cores() -> int:
 def _failed(trial: Trial, error: QualityHubError) -> TrialResult:
     observation = Observation("machinery", detail=f"{error.code}: {error.message}", trial=trial.key)
     return TrialResult(trial.key, (observation,) * len(trial.asks), seconds=0.0)
-
-
-def _preview(completed: Completed, stream: str, nonce: str) -> str:
-    data = completed.stdout if stream == "stdout" else completed.stderr
-    lines = [line for line in data.splitlines() if not line.startswith(nonce.encode())]
-    return tail(b"\n".join(lines), PREVIEW)

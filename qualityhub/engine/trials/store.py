@@ -7,12 +7,21 @@ import json
 import os
 import tempfile
 import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from qualityhub.engine.blobs import NAME, BlobStore, DirectoryBlobs
 from qualityhub.engine.trials.codec import result_from_json, to_json
+from qualityhub.engine.trials.evidence import (
+    EVIDENCE_BYTES,
+    Part,
+    pack_outputs,
+    unpack_outputs,
+)
 from qualityhub.engine.trials.model import TrialResult
 
 
@@ -27,6 +36,13 @@ class TrialStore(Protocol):
         """Keep a result; the first one for a key wins."""
         ...
 
+    def keep(self, outputs: Mapping[str, bytes]) -> str:
+        """Keep a trial's outputs as evidence and return its name; empty where nothing is kept.
+
+        Called before the result that names it is put.
+        """
+        ...
+
 
 class NullStore:
     """Keeps nothing."""
@@ -39,35 +55,53 @@ class NullStore:
     def put(self, result: TrialResult) -> None:
         """Forget the result."""
 
+    def keep(self, outputs: Mapping[str, bytes]) -> str:
+        """Forget the outputs."""
+        del outputs
+        return ""
+
 
 class DirectoryStore:
-    """One compressed file per result below a folder, named by the key.
+    """One compressed file per result below a folder, named by the key; evidence in blobs.
 
     A file is the hex sha256 of the compressed body, a newline, the body. It is written beside and
-    renamed, so that a reader sees all of it or nothing.
+    renamed, so that a reader sees all of it or nothing; what cannot be read counts as absent. There
+    are no locks: processes and hosts may share the folder.
+
+    Args:
+        root: The folder.
+        blobs: Where evidence goes; without one, none is kept.
+        evidence_bytes: Kept of the outputs of one trial.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, blobs: BlobStore | None = None, evidence_bytes: int = EVIDENCE_BYTES
+    ) -> None:
         self.root = root
+        self.blobs = blobs
+        self.evidence_bytes = evidence_bytes
 
     def get(self, key: str) -> TrialResult | None:
         """Return the stored result, or None; a damaged entry is removed."""
         path = self._path(key)
+        if path is None:
+            return None
         try:
             content = path.read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
         seal, _, body = content.partition(b"\n")
         result = _opened(seal, body)
         if result is None or result.key != key:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
             return None
         return result
 
     def put(self, result: TrialResult) -> None:
-        """Keep a result; the first one for a key wins."""
+        """Keep a result; the first one for a key wins, one that cannot be read does not count."""
         path = self._path(result.key)
-        if path.exists():
+        if path is None or (path.exists() and self.get(result.key) is not None):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         body = zlib.compress(json.dumps(to_json(result), ensure_ascii=True).encode())
@@ -75,14 +109,39 @@ class DirectoryStore:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            Path(name).replace(path)
+            try:
+                Path(name).replace(path)
+            except IsADirectoryError:
+                path.rename(f"{name}.bad")
+                Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
 
-    def _path(self, key: str) -> Path:
+    def keep(self, outputs: Mapping[str, bytes]) -> str:
+        """Keep outputs as one blob."""
+        if self.blobs is None:
+            return ""
+        return self.blobs.put(pack_outputs(outputs, self.evidence_bytes))
+
+    def evidence(self, result: TrialResult) -> tuple[Part, ...] | None:
+        """Return a result's evidence, or None where its previews are all there is, or all left."""
+        if self.blobs is None or not result.evidence:
+            return None
+        return unpack_outputs(self.blobs.get(result.evidence))
+
+    def _path(self, key: str) -> Path | None:
         name = key.rpartition(":")[2]
-        return self.root / name[:2] / name[2:4] / name
+        return self.root / name[:2] / name[2:4] / name if NAME.fullmatch(name) else None
+
+
+def directory_store(home: Path) -> DirectoryStore:
+    """Return the store of a data folder.
+
+    Both parts are caches, which can be made again: a power failure may cost entries, and what it
+    leaves damaged is found and made again.
+    """
+    return DirectoryStore(home / "trials", DirectoryBlobs(home / "evidence", durable=False))
 
 
 def _opened(seal: bytes, body: bytes) -> TrialResult | None:
