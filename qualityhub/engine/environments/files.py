@@ -35,6 +35,7 @@ class ReadLimits:
 
     Attributes:
         file_bytes: One file, also after decompression.
+        image_bytes: One file that by its name may be the archive of an image.
         total_bytes: All files together.
         entries: Files, links and folders.
         line_bytes: One line of a JSONL file.
@@ -44,6 +45,7 @@ class ReadLimits:
     """
 
     file_bytes: int = 64 * MIB
+    image_bytes: int = 2048 * MIB
     total_bytes: int = 2048 * MIB
     entries: int = 200_000
     line_bytes: int = 16 * MIB
@@ -53,6 +55,7 @@ class ReadLimits:
 
 
 DEFAULT_LIMITS = ReadLimits()
+_IMAGES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
 def walk(root: Path, limits: ReadLimits = DEFAULT_LIMITS) -> tuple[FileEntry, ...]:
@@ -368,16 +371,21 @@ def _contained_target(top: Path, link: Path, path: str) -> str:
     return target
 
 
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(_IMAGES)
+
+
 def _hash_file(path: Path, name: str, limits: ReadLimits) -> tuple[int, str]:
     digest = hashlib.sha256()
     size = 0
+    most = max(limits.file_bytes, limits.image_bytes) if _is_image(name) else limits.file_bytes
     with open_regular(path, name) as stream:
-        if os.fstat(stream.fileno()).st_size > limits.file_bytes:
-            raise too_large(f"{shown(name)} is larger than {size_text(limits.file_bytes)}.")
+        if os.fstat(stream.fileno()).st_size > most:
+            raise too_large(f"{shown(name)} is larger than {size_text(most)}.")
         while chunk := stream.read(_CHUNK):
             size += len(chunk)
-            if size > limits.file_bytes:
-                raise too_large(f"{shown(name)} is larger than {size_text(limits.file_bytes)}.")
+            if size > most:
+                raise too_large(f"{shown(name)} is larger than {size_text(most)}.")
             digest.update(chunk)
     return size, digest.hexdigest()
 

@@ -130,6 +130,19 @@ def test_an_image_by_name_or_a_compose_file_replaces_the_dockerfile(package):
     assert (task.data["compose"], task.data["dockerfile"]) == (True, "")
 
 
+def test_an_archive_of_the_image_is_part_of_the_environment_layer(package):
+    files = {path: text for path, text in MINIMAL.items() if "Dockerfile" not in path}
+    files["task.toml"] = '[environment]\ndocker_image = "image.tar"\n'
+    first = read_environment(str(package({**files, "image.tar": "one"}, "first"))).tasks[0]
+    second = read_environment(str(package({**files, "image.tar": "two"}, "second"))).tasks[0]
+    changed = {name for name in first.layers if first.layers[name] != second.layers[name]}
+    assert changed == {"environment"}
+    beside = read_environment(str(package({**files, "notes.tar": "x"}, "beside"))).tasks[0]
+    other = read_environment(str(package({**files, "notes.tar": "y"}, "other"))).tasks[0]
+    changed = {name for name in beside.layers if beside.layers[name] != other.layers[name]}
+    assert changed == {"documentation"}
+
+
 def test_a_task_of_steps_says_so(package):
     files = {
         "task.toml": '[[steps]]\nname = "one"\nmin_reward = 0.5\n',

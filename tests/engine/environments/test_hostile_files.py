@@ -252,3 +252,11 @@ def test_ten_thousand_rows_are_read_in_a_few_seconds(package):
     )
     environment = read_environment(str(package({"scorer.py": SCORER, "d.jsonl": rows})))
     assert len({task.digest for task in environment.tasks}) == 10_000
+
+
+def test_an_archive_of_an_image_may_be_larger_than_other_files(package):
+    root = package({"scorer.py": SCORER, "d.jsonl": ROW, "image.tar": b"x" * 300})
+    assert read_environment(str(root), limits=ReadLimits(file_bytes=200)).tasks
+    error = refused(root, limits=ReadLimits(file_bytes=200, image_bytes=250))
+    assert error.code == "package.too_large"
+    assert "image.tar" in error.message

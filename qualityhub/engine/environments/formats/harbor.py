@@ -13,6 +13,7 @@ from qualityhub.engine.environments.model import (
     Dependencies,
     Environment,
     Family,
+    FileEntry,
     Problem,
     Task,
 )
@@ -177,6 +178,7 @@ class _Reader:
     def _layers(self, config: dict[str, Any]) -> dict[str, str]:
         steps = self._tree("steps/")
         tables = {name: config.get(name, {}) for name in ("environment", "agent", "artifacts")}
+        image = self._image_files(config)
         layers = {
             "statement": digest_json(
                 "statement", {"instruction": self._tree("instruction.md"), "steps": steps}
@@ -187,6 +189,8 @@ class _Reader:
                     "tree": self._tree("environment/"),
                     "tables": tables,
                     "manifest": self._package.manifest.layer,
+                    # An archive of the image that lies in the task's own folder.
+                    **({"image": digest_tree(image)} if image else {}),
                 },
             ),
             "verifier": digest_json(
@@ -211,12 +215,28 @@ class _Reader:
                     entry
                     for path, entry in self._entries.items()
                     if path not in {CONFIG, "instruction.md"}
+                    and entry not in image
                     and path.split("/")[0] not in {"environment", "tests", "solution", "steps"}
                 ),
                 "tables": {name: config.get(name) for name in ("task", "metadata", "source")},
             },
         )
         return layers
+
+    def _image_files(self, config: dict[str, Any]) -> list[FileEntry]:
+        """Return what ``docker_image`` names of the task's own files, but for ``environment/``."""
+        name = str(config.get("environment", {}).get("docker_image") or "")
+        name = str(PurePosixPath(name)) if name else ""
+        if not name or self._tree_has(f"environment/{name}"):
+            return []
+        return [
+            entry
+            for path, entry in self._entries.items()
+            if path == name or path.startswith(name + "/")
+        ]
+
+    def _tree_has(self, name: str) -> bool:
+        return any(path == name or path.startswith(name + "/") for path in self._entries)
 
     def _check_parts(self, data: dict[str, Any], *, windows: bool) -> None:
         if data["steps"]:
