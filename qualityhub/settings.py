@@ -54,6 +54,25 @@ QH_MAX_UPLOAD_BYTES = ENV.size(
 QH_MAX_ROWS_BYTES = ENV.size(
     "QH_MAX_ROWS_BYTES", "64MiB", "Largest decoded body of one rollouts request."
 )
+QH_EVIDENCE_BYTES = ENV.size(
+    "QH_EVIDENCE_BYTES",
+    "1MiB",
+    "Kept of the outputs and collected files of one trial; of what is longer, the beginning and "
+    "the end.",
+)
+QH_TRIALS_KEEP_DAYS = ENV.integer(
+    "QH_TRIALS_KEEP_DAYS",
+    90,
+    "Results of trials and their evidence are kept so long at least; after that, what neither a "
+    "finding nor one of the last inspections of a version refers to is removed. 0: kept for good.",
+)
+QH_TRIALS_KEEP_INSPECTIONS = ENV.integer(
+    "QH_TRIALS_KEEP_INSPECTIONS",
+    3,
+    "Inspections of each version whose trials are kept however old they are.",
+    low=1,
+    high=1000,
+)
 QH_SANDBOX = ENV.text(
     "QH_SANDBOX", "auto", "Which sandbox workers use.", choices=["auto", "bwrap", "container"]
 )

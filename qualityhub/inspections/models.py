@@ -297,6 +297,13 @@ class TrialRecord(models.Model):
     result = PackedJSONField()
     seal = models.CharField(max_length=64, help_text="sha256 of the result's canonical text.")
     seconds = models.FloatField()
+    evidence = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Blob with all outputs, as the result says; for the sweep.",
+    )
     batch = models.ForeignKey(
         Batch, models.SET_NULL, null=True, blank=True, related_name="+", db_index=False
     )
@@ -306,6 +313,12 @@ class TrialRecord(models.Model):
         """Teams do not see each other's results, not even by guessing a key."""
 
         constraints = (models.UniqueConstraint(fields=["team", "key"], name="trial_team_key"),)
+        indexes = (
+            models.Index(
+                fields=["evidence"], name="trial_evidence", condition=~models.Q(evidence="")
+            ),
+            models.Index(fields=["created_at"], name="trial_created_at"),
+        )
 
     def __str__(self) -> str:
         return str(self.key)

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from django.conf import settings
 
+from qualityhub.engine.blobs import BlobStore, DirectoryBlobs
 from qualityhub.engine.trials.codec import result_from_json, to_json
+from qualityhub.engine.trials.evidence import pack_outputs
 from qualityhub.engine.trials.model import Ask, Observation, Trial, TrialResult
 from qualityhub.inspections.models import Batch, Inspection, InspectionTrial, TrialRecord
 
@@ -71,6 +74,15 @@ class BatchStore:
 
     def put(self, result: TrialResult) -> None:
         """Leave it to the batch's one transaction."""
+
+    def keep(self, outputs: Mapping[str, bytes]) -> str:
+        """Keep a trial's outputs: a blob is there, for good, before a row names it."""
+        return evidence_store().put(pack_outputs(outputs, settings.QH_EVIDENCE_BYTES))
+
+
+def evidence_store() -> BlobStore:
+    """Return where this hub keeps evidence: apart from packages, so that no sweep meets those."""
+    return DirectoryBlobs((settings.QH_BLOBS or settings.QH_HOME / "blobs") / "evidence")
 
 
 def results_known(team_id: int, keys: Sequence[str]) -> dict[str, Known]:
@@ -164,6 +176,7 @@ def _records(
             result=(document := to_json(replace(result, cached=False))),
             seal=_seal(document),
             seconds=result.seconds,
+            evidence=result.evidence,
             batch=batch,
         )
         for key, result in ordered
@@ -173,7 +186,11 @@ def _records(
     for row in rows:
         if row.key not in sound:
             TrialRecord.objects.filter(team_id=team_id, key=row.key).update(
-                result=row.result, seal=row.seal, seconds=row.seconds, batch=batch
+                result=row.result,
+                seal=row.seal,
+                seconds=row.seconds,
+                evidence=row.evidence,
+                batch=batch,
             )
     pks: dict[str, int] = {}
     for chunk in _chunks(keys):
