@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -48,6 +49,20 @@ def use_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
 def width() -> int:
     """Return the columns of the terminal, 100 where there is none."""
     return min(160, shutil.get_terminal_size((100, 24)).columns)
+
+
+def people_size(size: float) -> str:
+    """Return a number of bytes as people read it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def people_time(stamp: float) -> str:
+    """Return a moment, seconds since 1970, in this host's own time."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(stamp))
 
 
 def say(text: str) -> None:

@@ -52,13 +52,13 @@ class Kind(Protocol):
         name: Short, stable.
         title: For people.
         folders: Below the data folder, where half-made and half-removed ones may lie.
-        locks: Whether readers lock what they use; then the young are spared.
+        spares_young: Whether its readers hold no lock, so that what was just used must stay.
     """
 
     name: str
     title: str
     folders: tuple[str, ...]
-    locks: bool
+    spares_young: bool
 
     def items(self, home: Path) -> Iterator[Item]:
         """Yield everything of the kind, in any order."""
@@ -76,11 +76,10 @@ class Kind(Protocol):
 class Trees:
     """Published trees: ``FOLDER/NAME`` with its facts beside it."""
 
-    locks = True
-
-    def __init__(self, folder: str, title: str) -> None:
+    def __init__(self, folder: str, title: str, *, spares_young: bool = False) -> None:
         """Name the store's folder and what is in it."""
         self.name = folder
+        self.spares_young = spares_young
         self.title = title
         self.folders: tuple[str, ...] = (folder,)
 
@@ -139,7 +138,7 @@ class Trees:
 class Documents:
     """Small documents by name, some with files beside them of the same stem."""
 
-    locks = False
+    spares_young = False
 
     def __init__(self, folder: str, title: str) -> None:
         """Name the store's folder and what is in it."""
@@ -178,7 +177,7 @@ class Documents:
 class Files:
     """Files below folders of folders, named by what they hold."""
 
-    locks = False
+    spares_young = False
 
     def __init__(self, folder: str, title: str) -> None:
         """Name the store's folder and what is in it."""
@@ -239,8 +238,8 @@ KINDS: list[Kind] = [
     Trees("images", "files of images"),
     Documents("images/builds", "what was built, with its log"),
     Trees("layers", "dependency layers"),
-    Trees("distributions", "downloaded distributions"),
-    Trees("built", "wheels built from source"),
+    Trees("distributions", "downloaded distributions", spares_young=True),
+    Trees("built", "wheels built from source", spares_young=True),
     Trees("rehearsed", "files of rehearsed images"),
     Documents("resolved", "locked dependencies"),
     Files("trials", "trial results"),

@@ -26,7 +26,7 @@ from qualityhub.engine.sandbox.trees import remove_tree
 
 VARIABLE = "QH_STORE_MAX_BYTES"
 YOUNG_S = 600.0
-"""What was used so recently stays: its user may not have got to lock it yet."""
+"""What readers do not lock stays for so long after its last use."""
 
 _HALF_MADE = (("staging", "run-"),)
 _LOCK_KEPT_S = 86_400.0
@@ -141,7 +141,7 @@ def prune(
         if not old and (max_bytes is None or left <= max_bytes):
             continue
         kind = by_name[item.kind]
-        if kind.locks and now - item.used < YOUNG_S:
+        if kind.spares_young and now - item.used < YOUNG_S:
             in_use.append(item)
             continue
         if kind.in_use(home, item) if dry_run else not kind.remove(home, item):
