@@ -329,5 +329,7 @@ _VARIABLES: Mapping[str, Callable[[Any], dict[str, str]]] = {
     "locale": lambda value: {"LANG": value, "LC_ALL": value},
     "home": lambda value: {"HOME": value},
     "user": lambda value: {"USER": value, "LOGNAME": value},
+    # What Python 3.13 and later believe; before, os.cpu_count() counts the host's.
+    "cpus": lambda value: {"PYTHON_CPU_COUNT": str(value)},
     "noise": lambda value: {f"UNRELATED_{number:03d}": "x" * number for number in range(value)},
 }

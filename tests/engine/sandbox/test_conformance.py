@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from qualityhub.engine.sandbox.conformance import CHECKS, examine, kit_for
@@ -26,6 +28,8 @@ def may_be_soft(sandbox):
             soft.add(name)
     if seen.limits["system_calls"] != "hard":
         soft.add("kernel_doors_are_shut")
+    if len(os.sched_getaffinity(0)) == 1:
+        soft.add("cpu_count")
     return soft
 
 

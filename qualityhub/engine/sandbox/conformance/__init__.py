@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from qualityhub.engine.sandbox.conformance import (
+    changes,
     contract,
     files,
     limits,
@@ -19,6 +20,7 @@ __all__ = [
     "CHECKS",
     "Held",
     "Kit",
+    "changes",
     "contract",
     "examine",
     "files",
