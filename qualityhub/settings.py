@@ -73,6 +73,12 @@ QH_TRIALS_KEEP_INSPECTIONS = ENV.integer(
     low=1,
     high=1000,
 )
+QH_STORE_MAX_BYTES = ENV.size(
+    "QH_STORE_MAX_BYTES",
+    "0",
+    "Size that images, layers and stored results below QH_HOME may have together; what was unused "
+    "for longest goes first. 0: any.",
+)
 QH_SANDBOX = ENV.text(
     "QH_SANDBOX", "auto", "Which sandbox workers use.", choices=["auto", "bwrap", "container"]
 )

@@ -34,6 +34,11 @@ def schedule() -> dict[str, dict[str, Any]]:
             "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=10),
             "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
         },
+        "keep the store below its cap": {
+            "task": "store.prune",
+            "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=50),
+            "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
+        },
         "forget what has expired": {
             "task": "housekeeping.expire",
             "schedule": crontab(minute=17),
