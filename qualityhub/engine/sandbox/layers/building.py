@@ -71,6 +71,7 @@ class Builds:
         self._downloads = downloads
         self._requirements = requirements
         self._tell = tell
+        self._pins: list[store.Pin] = []
 
     def wheel(self, package: Package) -> Built:
         """Return the wheel of a package that has only a source distribution.
@@ -85,11 +86,16 @@ class Builds:
         key = self._key(package, source)
         home = self._bench.home
         with store.locked(home, KIND, key):
-            found = store.lookup(home, KIND, key)
-            if found is not None:
-                folder, facts = found
-                return Built(folder / facts["file"], facts["sha256"], facts["metadata"])
-            return self._build(package, source, key)
+            return self._kept(key) or self._build(package, source, key)
+
+    def _kept(self, key: str) -> Built | None:
+        found = store.lookup(self._bench.home, KIND, key)
+        held = store.pin(found[0]) if found is not None else None
+        if found is None or held is None:
+            return None
+        self._pins.append(held)
+        folder, facts = found
+        return Built(folder / facts["file"], facts["sha256"], facts["metadata"])
 
     def describe(self, path: Path) -> dict[str, str]:
         """Return what a distribution file says about itself, by the name of the text.
@@ -156,8 +162,11 @@ class Builds:
             except (ValueError, KeyError):
                 raise StoppedError(self._failed(package, "its wheel is broken", seen)) from None
             facts = {"file": wheel.name, "sha256": digest, "metadata": metadata}
-            path = store.publish(home, KIND, key, clean, facts)
-        return Built(path / wheel.name, digest, metadata)
+            store.publish(home, KIND, key, clean, facts)
+        built = self._kept(key)
+        if built is None:
+            raise MachineryError("layer.lost", f"the wheel of {package} was stored and is gone")
+        return built
 
     def _failed(self, package: Package, why: str, seen: Any) -> LayerFailed:
         return build_failed(package, why, log_of(seen), self._requirements)

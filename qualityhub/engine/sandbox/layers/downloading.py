@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from qualityhub.engine.digest import digest_json
 from qualityhub.engine.errors import MachineryError
 from qualityhub.engine.sandbox import store
 from qualityhub.engine.sandbox.layers.model import (
@@ -30,9 +31,12 @@ class Downloads:
     def __init__(self, bench: Workbench, tell: Progress) -> None:
         self._bench = bench
         self._tell = tell
+        self._pins: list[store.Pin] = []
 
     def get(self, files: Iterable[IndexFile]) -> dict[IndexFile, Path]:
         """Return where each file lies, downloading what is missing in one go.
+
+        They stay there for as long as this object lives.
 
         Raises:
             StoppedError: The index does not give one of them, or gives something else.
@@ -57,12 +61,15 @@ class Downloads:
         }
 
     def _kept(self, file: IndexFile) -> Path | None:
-        found = store.lookup(self._bench.home, KIND, file.sha256) if file.sha256 else None
-        if found is None:
+        found = store.lookup(self._bench.home, KIND, _key(file)) if file.sha256 else None
+        held = store.pin(found[0]) if found is not None else None
+        if found is None or held is None:
             return None
-        path = found[0] / str(found[1]["file"])
-        # The same content under another name is another file to an installer.
-        return path if path.name == file.name and path.is_file() else None
+        path = found[0] / file.name
+        if not path.is_file():
+            return None
+        self._pins.append(held)
+        return path
 
     def _download(self, files: list[IndexFile]) -> dict[IndexFile, Path]:
         asked = [{"url": file.url, "name": file.name, "sha256": file.sha256} for file in files]
@@ -84,12 +91,17 @@ class Downloads:
         digest = _digest(path)
         if file.sha256 and digest != file.sha256:
             raise MachineryError("layer.lost", f"{file.name} changed on its way out of the sandbox")
-        home = self._bench.home
-        with store.locked(home, KIND, digest):
-            kept = self._kept(replace(file, sha256=digest))
-            if kept is not None:
-                return kept
-            return store.publish(home, KIND, digest, path.parent, {"file": file.name}) / file.name
+        named = replace(file, sha256=digest)
+        store.publish(self._bench.home, KIND, _key(named), path.parent, {"file": file.name})
+        kept = self._kept(named)
+        if kept is None:
+            raise MachineryError("layer.lost", f"{file.name} was stored and is gone")
+        return kept
+
+
+def _key(file: IndexFile) -> str:
+    # The same content under another name is another file to an installer.
+    return digest_json("distribution", [file.name, file.sha256])
 
 
 def _answers(seen: Completed, count: int) -> list[dict[str, str]]:
