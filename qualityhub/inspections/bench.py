@@ -8,23 +8,38 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from django.conf import settings
 from django.db import connection
 
-from qualityhub.engine.errors import MachineryError, QualityHubError, SandboxUnavailableError
+from qualityhub.engine.errors import QualityHubError, SandboxUnavailableError
 from qualityhub.engine.inspect import prepare_worlds
+from qualityhub.engine.sandbox.engine import engine_address
 from qualityhub.engine.sandbox.select import select_sandbox
 from qualityhub.engine.trials.codec import trial_from_json
 from qualityhub.engine.trials.runner import TrialRunner, run_trials
-from qualityhub.engine.trials.worlds import locate_world, prepare_world, world_to_json
+from qualityhub.engine.trials.worlds import (
+    locate_world,
+    prepare_world,
+    world_from_json,
+    world_to_json,
+)
 from qualityhub.inspections import rounds
 from qualityhub.inspections.choices import BatchKind
-from qualityhub.inspections.claims import Lease, LeaseLostError, lease_extend, lease_give_back
+from qualityhub.inspections.claims import (
+    Lease,
+    LeaseLostError,
+    lease_extend,
+    lease_give_back,
+    lease_refuse,
+)
+from qualityhub.inspections.needs import Offer
 from qualityhub.inspections.results import BatchStore, results_known
 from qualityhub.inspections.subjects import subject_of
+from qualityhub.inspections.tickets import tickets_send
+from qualityhub.inspections.turns import Fits
 from qualityhub.registry.packages import version_environment
 
 if TYPE_CHECKING:
@@ -47,6 +62,17 @@ class StoppingError(QualityHubError):
 
     def __init__(self) -> None:
         super().__init__("worker.stopping", "The worker is about to end.")
+
+
+class CannotHereError(QualityHubError):
+    """This worker cannot have the world that an inspection was prepared in.
+
+    Args:
+        reason: Why, for operators.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("world.differs", reason)
 
 
 @dataclass(slots=True)
@@ -104,11 +130,18 @@ class Bench:
     Args:
         worker: Name for people.
         stopping: Says that the worker is about to end.
+        offer: What it can do; without one it takes whatever waits.
     """
 
-    def __init__(self, worker: str, stopping: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        worker: str,
+        stopping: Callable[[], bool] = lambda: False,
+        offer: Offer | None = None,
+    ) -> None:
         self.worker = worker
         self.stopping = stopping
+        self.fits = Fits(offer or Offer(worker, anything=True))
         self._sandbox: Sandbox | None = None
         self._environments: OrderedDict[int, Environment] = OrderedDict()
         self._staged: OrderedDict[int, Staged] = OrderedDict()
@@ -130,11 +163,19 @@ class Bench:
             self.reset()
         except StoppingError:
             lease_give_back(lease)
+        except CannotHereError as error:
+            self._refuse(lease, error)
         except Exception as error:
             # A broken connection must not keep the claim until it expires.
             logger.exception("batch_failed", extra={"fields": {"batch": batch.pk}})
             self.reset()
             lease_give_back(lease, reason=f"{type(error).__name__}: {error}", counts=True)
+
+    def look_again(self) -> None:
+        """See whether a container engine has come or gone; nothing else of a host changes."""
+        offer = self.fits.offer
+        if not offer.anything and offer.engine != (engine := bool(engine_address())):
+            self.fits = Fits(replace(offer, engine=engine))
 
     def close(self) -> None:
         """End the sandbox and remove what was staged."""
@@ -176,7 +217,11 @@ class Bench:
             self._check(pulse)
 
         worlds = prepare_worlds(environment, sandbox, self._home(), heard, reason)
-        rounds.prepare_end(lease, {task: world_to_json(world) for task, world in worlds.items()})
+        rounds.prepare_end(
+            lease,
+            {task: world_to_json(world) for task, world in worlds.items()},
+            ownership=sandbox.capability().ownership if sandbox is not None else None,
+        )
 
     def _trials(self, lease: Lease, pulse: Pulse) -> None:
         batch = lease.batch
@@ -232,14 +277,29 @@ class Bench:
         if found is not None:
             return found
         task = next((task for task in environment.tasks if task.id == task_id), None)
-        built = prepare_world(environment, self.sandbox(), self._home(), task=task)
+        try:
+            built = prepare_world(environment, self.sandbox(), self._home(), task=task)
+        except SandboxUnavailableError as error:
+            raise CannotHereError(f"No sandbox works on this worker: {error.message}") from error
+        if built.status != "ready":
+            raise CannotHereError(f"The world cannot be built on this worker: {built.reason}")
         if built.digest != document["digest"]:
-            raise MachineryError(
-                "world.differs",
-                "This worker cannot build the world that the inspection was prepared with.",
-                "Give all workers of a hub the same interpreters and provider.",
+            raise CannotHereError(
+                "The world comes out different on this worker: "
+                f"{_difference(world_from_json(document), built) or 'its host files differ'}."
             )
         return built
+
+    def _refuse(self, lease: Lease, error: CannotHereError) -> None:
+        logger.warning(
+            "cannot_here", extra={"fields": {"batch": lease.batch.pk, "why": error.message}}
+        )
+        self.reset()
+        try:
+            lease_refuse(lease, self.fits.offer.session, error.message)
+        except LeaseLostError:
+            return
+        tickets_send(1)  # Another worker must hear of it.
 
     def _environment(self, version: EnvironmentVersion) -> Environment:
         found = self._environments.pop(version.pk, None)
@@ -254,3 +314,13 @@ class Bench:
     def _home() -> Path:
         home: Path = settings.QH_HOME
         return home
+
+
+def _difference(was: World, made: World) -> str:
+    """Return what differs between a world and its copy, as far as their documents say."""
+    short = [
+        f"{name} is {str(getattr(made, name))[:80]!r}, not {str(getattr(was, name))[:80]!r}"
+        for name in ("provider", "python", "base", "files", "layer", "workdir", "user")
+        if getattr(made, name) != getattr(was, name)
+    ]
+    return ", ".join([*short, *(["env differs"] if made.env != was.env else [])])

@@ -18,14 +18,15 @@ from django.db.models import F, Func, Value
 from django.db.models.functions import Greatest, Now
 
 from qualityhub.engine.errors import QualityHubError
-from qualityhub.inspections.choices import OPEN, BatchStatus
-from qualityhub.inspections.models import Batch, Inspection
+from qualityhub.inspections.choices import OPEN, BatchKind, BatchStatus
+from qualityhub.inspections.models import Batch, Inspection, Need
 from qualityhub.inspections.needs import Offer
+from qualityhub.inspections.planning import need_key, without
 from qualityhub.inspections.turns import Fits, take, turns, within_quota
 from qualityhub.platform.text import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 ATTEMPTS = 5
 """So often a batch may be lost by its workers before the inspection ends as errored."""
@@ -145,6 +146,32 @@ def lease_give_back(lease: Lease, *, reason: str = "", counts: bool = False) -> 
     return bool(_held(lease).update(**changes))
 
 
+def lease_refuse(lease: Lease, session: str, reason: str) -> None:
+    """Give a batch back because this worker cannot have its world; it gets none of it again.
+
+    Raises:
+        LeaseLostError: The claim was gone already.
+    """
+    reason = storable(reason)[:500]
+    with fenced(lease) as (inspection, batch):
+        Inspection.objects.filter(pk=inspection.pk).update(
+            refused={**inspection.refused, session: reason}
+        )
+        Batch.objects.filter(pk=batch.pk).update(
+            status=BatchStatus.QUEUED,
+            lease_token=None,
+            lease_until=None,
+            last_error=reason,
+            attempts=F("attempts") - 1,
+        )
+        queued = Batch.objects.filter(inspection=inspection, status=BatchStatus.QUEUED)
+        keys = set(queued.exclude(kind=BatchKind.PREPARE).values_list("needs", flat=True))
+        documents = dict(Need.objects.filter(pk__in=keys).values_list("pk", "document"))
+        for key in sorted(keys):
+            narrowed = need_key(without(documents.get(key, {}), session))
+            queued.filter(needs=key).update(needs=narrowed)
+
+
 def leases_expire() -> int:
     """Put batches of silent workers back; returns how many."""
     with transaction.atomic():
@@ -161,12 +188,28 @@ def leases_expire() -> int:
         )
 
 
-def batches_waiting(limit: int = 64) -> int:
-    """Return how many batches could be claimed now, counting no further than ``limit``."""
+def batches_waiting(limit: int = 64, *, but: Iterable[int] = ()) -> int:
+    """Return how many batches could be claimed now, counting no further than ``limit``.
+
+    Args:
+        limit: Where the count ends.
+        but: Batches with these needs are left out.
+    """
     waiting = Batch.objects.filter(
         status=BatchStatus.QUEUED, attempts__lt=ATTEMPTS, ready_at__lte=_clock()
-    )
+    ).exclude(needs__in=list(but))
     return len(waiting.values_list("pk")[:limit])
+
+
+def needs_waiting(among: Iterable[int]) -> set[int]:
+    """Return those of the needs that a batch has which could be claimed now."""
+    waiting = Batch.objects.filter(
+        status=BatchStatus.QUEUED,
+        attempts__lt=ATTEMPTS,
+        ready_at__lte=_clock(),
+        needs__in=list(among),
+    )
+    return set(waiting.values_list("needs", flat=True).distinct())
 
 
 def batches_hopeless() -> list[int]:

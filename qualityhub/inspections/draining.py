@@ -10,27 +10,39 @@ from qualityhub.inspections.claims import (
     batches_hopeless,
     batches_waiting,
     leases_expire,
+    needs_waiting,
 )
 from qualityhub.inspections.models import Batch
-from qualityhub.inspections.services import inspection_error
-from qualityhub.inspections.tickets import tickets_poke, tickets_send
+from qualityhub.inspections.services import inspection_error, inspection_prepare_again
+from qualityhub.inspections.tickets import ticket_pass_on, tickets_poke, tickets_send
+from qualityhub.inspections.workers import needs_blocked, waits_update
 
 if TYPE_CHECKING:
     from qualityhub.inspections.bench import Bench
 
 DRAIN_S = 5.0
+MOST_HOPS = 16
+"""So often a ticket is passed on by workers that cannot do what waits."""
 
 
-def drain(bench: Bench, seconds: float = DRAIN_S) -> int:
+def drain(bench: Bench, seconds: float = DRAIN_S, hops: int = 0) -> int:
     """Do batches until none waits or the time is over; returns how many.
 
     Where work is left, the ticket renews itself: short turns let other messages through.
+
+    Args:
+        bench: Does them.
+        seconds: When to stop claiming.
+        hops: How often the ticket was passed on already.
     """
     until = time.monotonic() + seconds
     done = 0
+    bench.look_again()
     while not bench.stopping():
-        lease = batch_claim(bench.worker)
+        lease = batch_claim(bench.worker, bench.fits)
         if lease is None:
+            if not done:
+                _pass_on(bench, hops)
             return done
         bench.work(lease)
         done += 1
@@ -55,4 +67,17 @@ def reap() -> dict[str, int]:
             code="inspection.given_up",
             message=f"A batch failed again and again: {reason}",
         )
-    return {"expired": expired, "given_up": given_up, "tickets": tickets_poke()}
+    for pk in waits_update():
+        inspection_prepare_again(pk)
+    return {"expired": expired, "given_up": given_up, "tickets": tickets_poke(needs_blocked())}
+
+
+def _pass_on(bench: Bench, hops: int) -> None:
+    """Give a ticket to the next worker where there is work that this one cannot do.
+
+    The broker serves who has waited longest, so that it does not come back before the others.
+    """
+    if hops >= MOST_HOPS or not bench.fits.unfit:
+        return
+    if needs_waiting(bench.fits.unfit) - set(needs_blocked()):
+        ticket_pass_on(hops + 1)

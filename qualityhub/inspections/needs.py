@@ -26,7 +26,7 @@ class Needs:
         memory_mib: So much at least, for one batch.
         cpus: So many at least.
         python: Version specifier that one of its interpreters satisfies.
-        labels: Free labels, each with this value.
+        labels: Free labels as sorted pairs of name and value.
         without: Sessions of workers that have shown that they cannot do it.
     """
 
@@ -38,7 +38,7 @@ class Needs:
     memory_mib: int = 0
     cpus: int = 0
     python: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[tuple[str, str], ...] = ()
     without: tuple[str, ...] = ()
 
     @property
@@ -48,8 +48,7 @@ class Needs:
 
     def document(self) -> dict[str, Any]:
         """Return what is asked for as JSON, without what is not."""
-        values = asdict(self)
-        values["without"] = sorted(values["without"])
+        values = {**asdict(self), "without": sorted(self.without), "labels": dict(self.labels)}
         return {key: value for key, value in values.items() if value}
 
     @property
@@ -97,12 +96,22 @@ class Offer:
 
 
 def needs_from(document: Mapping[str, Any]) -> Needs:
-    """Return needs from their JSON; unknown members, from a newer version, are refused.
+    """Return needs from their JSON; what only a newer version can ask is met by no worker here."""
+    known = {item.name for item in fields(Needs)}
+    if set(document) - known:
+        return Needs(labels=(("version", "newer"),))
+    return Needs(
+        **{
+            **document,
+            "without": tuple(document.get("without", ())),
+            "labels": label_pairs(document.get("labels", {})),
+        }
+    )
 
-    Raises:
-        TypeError: There is an unknown member.
-    """
-    return Needs(**{**document, "without": tuple(document.get("without", ()))})
+
+def label_pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return labels as needs hold them."""
+    return tuple(sorted(labels.items()))
 
 
 def offer_from(document: Mapping[str, Any]) -> Offer:
@@ -138,15 +147,13 @@ def unmet(needs: Needs, offer: Offer) -> list[str]:
     if needs.python and not _has_python(needs.python, offer.pythons):
         lacking.append(f"Python {needs.python}")
     lacking += [
-        f"label {name}={value}"
-        for name, value in sorted(needs.labels.items())
-        if offer.labels.get(name) != value
+        f"label {name}={value}" for name, value in needs.labels if offer.labels.get(name) != value
     ]
     return lacking
 
 
-REFUSED = "another build of the same world than it can make"
-"""What is unmet where a worker has tried and could not."""
+REFUSED = "the very world it was prepared in"
+"""What a worker lacks that has tried to build that world and made another, or none."""
 
 
 def words_of(lacking: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from qualityhub.engine.trials.runner import world_digests
 from qualityhub.inspections.choices import BatchKind, BatchStatus, InspectionStatus
 from qualityhub.inspections.claims import Lease, batch_done, fenced
 from qualityhub.inspections.models import Batch, Inspection
+from qualityhub.inspections.planning import TrialNeeds
 from qualityhub.inspections.results import (
     Known,
     is_failure,
@@ -79,22 +80,26 @@ def prepare_tell(lease: Lease, text: str) -> None:
     job_progress(lease.batch.inspection.job, done=0, message=storable(text))
 
 
-def prepare_end(lease: Lease, worlds: Mapping[str, Mapping[str, Any]]) -> None:
+def prepare_end(
+    lease: Lease, worlds: Mapping[str, Mapping[str, Any]], *, ownership: bool | None = None
+) -> None:
     """Store the worlds of an inspection, and queue its first step.
 
     Args:
         lease: The claim on its preparation.
         worlds: Documents by task id.
+        ownership: Whether file owners are real where they were prepared; None without a sandbox.
     """
+    owners = "" if ownership is None else "yes" if ownership else "no"
     with fenced(lease) as (inspection, batch):
         Inspection.objects.filter(pk=inspection.pk).update(
             status=InspectionStatus.RUNNING,
             worlds=dict(worlds),
-            inputs=inputs_now(inspection, today_utc().isoformat()),
+            inputs={**inputs_now(inspection, today_utc().isoformat()), "ownership": owners},
             facts=facts_now(),
         )
         batch_done(batch)
-        _queue_advance(inspection, 0)
+        _queue_advance(inspection, batch.round)
 
 
 def advance_run(lease: Lease, subject: engine.Inspection) -> None:
@@ -114,7 +119,7 @@ def advance_run(lease: Lease, subject: engine.Inspection) -> None:
             inputs = {**inspection.inputs, "seconds": turn.seconds}
             inspection_finish(inspection, turn.report, inputs)
         else:
-            _queue_round(inspection, turn.trials, subject.environment.family, batch.round + 1)
+            _queue_round(inspection, turn.trials, subject, batch.round + 1)
         _show_progress(inspection, batch.round + 1)
 
 
@@ -188,9 +193,19 @@ def _seconds_so_far(lease: Lease) -> float:
     return round((row[1] - row[0]).total_seconds(), 3) if row[0] else 0.0
 
 
-def _queue_round(inspection: Inspection, trials: Sequence[Trial], family: str, number: int) -> None:
-    size = PER_BATCH[family]
-    cut = [trials[start : start + size] for start in range(0, len(trials), size)]
+def _queue_round(
+    inspection: Inspection, trials: Sequence[Trial], subject: engine.Inspection, number: int
+) -> None:
+    size = PER_BATCH[subject.environment.family]
+    needs = TrialNeeds(inspection, subject.environment, subject.worlds)
+    alike: dict[int, list[Trial]] = {}
+    for trial in trials:
+        alike.setdefault(needs.key(trial), []).append(trial)
+    cut = [
+        (key, same[start : start + size])
+        for key, same in alike.items()
+        for start in range(0, len(same), size)
+    ]
     Batch.objects.bulk_create(
         [
             Batch(
@@ -202,8 +217,9 @@ def _queue_round(inspection: Inspection, trials: Sequence[Trial], family: str, n
                 ordinal=ordinal,
                 trials=[to_json(trial) for trial in part],
                 trial_count=len(part),
+                needs=key,
             )
-            for ordinal, part in enumerate(cut)
+            for ordinal, (key, part) in enumerate(cut)
         ],
         batch_size=500,
     )
@@ -247,4 +263,6 @@ def _show_progress(inspection: Inspection, number: int) -> None:
     done, total = Inspection.objects.values_list("trials_done", "trials_total").get(
         pk=inspection.pk
     )
-    job_progress(inspection.job, done=done, total=total, message=f"round {number}")
+    # What it waits for must not hide behind the rest that goes on.
+    message = inspection.waits_for or f"round {number}"
+    job_progress(inspection.job, done=done, total=total, message=message)

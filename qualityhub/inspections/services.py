@@ -19,7 +19,8 @@ from qualityhub.inspections.choices import (
     Trigger,
 )
 from qualityhub.inspections.claims import batches_void
-from qualityhub.inspections.models import AuditRun, Batch, Inspection
+from qualityhub.inspections.models import AuditRun, Batch, Inspection, InspectionTrial
+from qualityhub.inspections.planning import need_key, prepare_needs
 from qualityhub.inspections.policies import policy_choose, policy_table
 from qualityhub.inspections.tickets import tickets_send
 from qualityhub.platform.audit import audit
@@ -30,6 +31,10 @@ from qualityhub.registry.models import Domain, Environment, EnvironmentVersion
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+
+PREPARATIONS = 3
+"""So often worlds may be lost with their workers before the inspection ends as errored."""
 
 
 def inspection_start(
@@ -105,6 +110,7 @@ def inspection_start(
             priority=priority,
             kind=BatchKind.PREPARE,
             round=0,
+            needs=need_key(prepare_needs(version)),
         )
         audit(
             actor=actor,
@@ -197,18 +203,71 @@ def inspection_error(inspection_pk: int, *, code: str, message: str) -> bool:
     return True
 
 
-def _end(pk: int, status: InspectionStatus, **fields: Any) -> Inspection | None:
-    inspection = (
+def inspection_prepare_again(inspection_pk: int) -> bool:
+    """Begin again with new worlds: no worker that lives has the old ones or can make them.
+
+    Trials in the old worlds no longer count for this inspection. After some attempts it ends as
+    our error. False where it has ended.
+    """
+    with transaction.atomic():
+        inspection = _open(inspection_pk)
+        if inspection is None:
+            return False
+        prepared = Batch.objects.filter(inspection=inspection, kind=BatchKind.PREPARE)
+        if prepared.count() >= PREPARATIONS:
+            return inspection_error(
+                inspection_pk,
+                code="inspection.worlds_lost",
+                message="Workers that prepared its worlds were lost again and again, and no other "
+                f"could make the same: {'; '.join(sorted(set(inspection.refused.values())))}",
+            )
+        batches_void(inspection)
+        InspectionTrial.objects.filter(inspection=inspection).delete()
+        Inspection.objects.filter(pk=inspection_pk).update(
+            status=InspectionStatus.PREPARING,
+            worlds=None,
+            refused={},
+            waits_for="",
+            waits_since=None,
+            open_batches=0,
+            trials_total=0,
+            trials_done=0,
+            trials_cached=0,
+            asks_total=0,
+        )
+        Batch.objects.create(
+            inspection=inspection,
+            domain=inspection.domain,
+            priority=inspection.priority,
+            kind=BatchKind.PREPARE,
+            round=inspection.round + 1,
+            needs=need_key(prepare_needs(inspection.version)),
+        )
+        tickets_send(1)
+    return True
+
+
+def _open(pk: int) -> Inspection | None:
+    return (
         Inspection.objects.select_for_update(of=("self",))
         .select_related("job", "team", "audit_run", "version__environment__domain")
         .filter(pk=pk, status__in=OPEN)
         .first()
     )
+
+
+def _end(pk: int, status: InspectionStatus, **fields: Any) -> Inspection | None:
+    inspection = _open(pk)
     if inspection is None:
         return None
     batches_void(inspection)
     Inspection.objects.filter(pk=pk).update(
-        status=status, open_batches=0, finished_at=Now(), **fields
+        status=status,
+        open_batches=0,
+        finished_at=Now(),
+        waits_for="",
+        waits_since=None,
+        **fields,
     )
     inspection.status = status
     return inspection

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kombu.exceptions import OperationalError
 
 from qualityhub.inspections.claims import batches_waiting
 from qualityhub.platform.queue import INSPECT, enqueue, producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 logger = logging.getLogger(__name__)
 DRAIN = "inspections.drain"
@@ -20,6 +23,11 @@ def tickets_send(wanted: int) -> None:
     """Call so many workers, at most a handful, once the current transaction has committed."""
     for _ in range(min(wanted, MOST)):
         enqueue(DRAIN, queue=INSPECT)
+
+
+def ticket_pass_on(hops: int) -> None:
+    """Call the next worker in place of one that cannot do what waits."""
+    enqueue(DRAIN, hops, queue=INSPECT)
 
 
 def tickets_waiting() -> int:
@@ -41,12 +49,15 @@ def tickets_waiting() -> int:
         connection.release()
 
 
-def tickets_poke() -> int:
+def tickets_poke(blocked: Iterable[int] = ()) -> int:
     """Make up for lost tickets where work waits; returns how many were sent.
 
     Bounded by what is in the broker already, so that a long backlog does not fill it.
+
+    Args:
+        blocked: Needs that no live worker meets; nobody is called for these.
     """
-    waiting = batches_waiting(MOST)
+    waiting = batches_waiting(MOST, but=blocked)
     if not waiting:
         return 0
     try:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from qualityhub.inspections.models import Need
-from qualityhub.inspections.needs import Needs, Offer, needs_from, unmet
+from qualityhub.inspections.needs import Offer, needs_from, unmet
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -150,7 +150,7 @@ class Fits:
         new = set(keys) - self.fit - self.unfit
         found = dict(Need.objects.filter(pk__in=new).values_list("pk", "document")) if new else {}
         for key in new:
-            meets = key in found and not unmet(_needs(found[key]), self.offer)
+            meets = key in found and not unmet(needs_from(found[key]), self.offer)
             (self.fit if meets else self.unfit).add(key)
         return not new & self.unfit
 
@@ -217,10 +217,3 @@ def _rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
     with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
         cursor.execute(sql, values, prepare=True)
         return cursor.fetchall()
-
-
-def _needs(document: dict[str, Any]) -> Needs:
-    try:
-        return needs_from(document)
-    except TypeError:  # Planned by a newer version, which asks what this one does not know.
-        return Needs(labels={"version": "newer"})

@@ -84,6 +84,9 @@ class EnvironmentVersion(PublicIdModel):
     source = models.CharField(max_length=500, help_text="Archive's file name, or the reference.")
     archive_sha256 = models.CharField(max_length=64, blank=True)
     archive_bytes = models.PositiveBigIntegerField(default=0)
+    placement = models.JSONField(
+        default=dict, help_text="What it asks of the host that prepares and runs it."
+    )
     created_by = models.CharField(max_length=300)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     admission = models.CharField(  # noqa: DJ001 - null is "no inspection has ended yet".

@@ -12,10 +12,11 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Case, CharField, Value, When
 from django.utils.text import slugify
 
+from qualityhub.engine.environments.placement import placement_of
 from qualityhub.engine.errors import ConflictError, InvalidInputError, LimitExceededError
 from qualityhub.platform.audit import audit
 from qualityhub.platform.blobs import Blob, blob_store
-from qualityhub.platform.text import storable
+from qualityhub.platform.text import storable, storable_json
 from qualityhub.registry.choices import SourceKind, TaskRole
 from qualityhub.registry.models import (
     Domain,
@@ -275,6 +276,7 @@ def _store(
                 source=storable(source)[:500],
                 archive_sha256=blob.sha256 if blob else "",
                 archive_bytes=blob.size if blob else 0,
+                placement=storable_json(placement_of(parsed)),
                 created_by=actor[:300],
             )
             _store_tasks(version, parsed)

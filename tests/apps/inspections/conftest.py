@@ -49,7 +49,7 @@ class ScriptedRunner:
         self.sandbox = sandbox
 
     def prepare(self, trials):
-        pass
+        return trials
 
     def close(self):
         pass
@@ -82,6 +82,11 @@ class ScriptedRunner:
 
 class NoSandbox:
     name = "scripted"
+
+    def capability(self):
+        from qualityhub.engine.sandbox.port import Capability
+
+        return Capability("scripted", usable=True, ownership=True)
 
     def close(self):
         pass
