@@ -47,6 +47,7 @@ COMMANDS = {
     "reproduce": Lazy("reproduce", "reproduce", _HERE, "Run again just what produced a finding."),
     "image": Lazy("image", "image", _HERE, "Import images from archives; no engine needed."),
     "store": Lazy("store", "store", _HERE, "Show what the data folder keeps, or make room in it."),
+    "trial": Lazy("trial", "trial", _HERE, "Show what a trial wrote, and how it ended."),
     "login": Lazy("remote", "login", _HUB, "Remember a hub's address and token."),
     "push": Lazy("remote", "push", _HUB, "Upload an environment and have it inspected."),
     "wait": Lazy("remote", "wait", _HUB, "Wait for a job or an inspection and show its end."),

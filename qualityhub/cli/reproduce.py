@@ -19,7 +19,7 @@ from qualityhub.cli.options import (
     url_option,
 )
 from qualityhub.engine.errors import InvalidInputError, MachineryError, NotFoundError
-from qualityhub.engine.reports.reading import evidence_lines, shown
+from qualityhub.engine.reports.reading import evidence_lines, shown, trials_of
 from qualityhub.engine.reports.safe import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -330,6 +330,7 @@ def _document(
             {"name": name, "text": text} for name, text in evidence_lines(finding["evidence"])
         ],
         "now": [{"name": name, "text": text} for name, text in now],
+        "trials": trials_of(finding["evidence"]),
         "observations": [
             {
                 "task": ask.task,
@@ -360,6 +361,7 @@ def _text(document: Mapping[str, Any], *, color: bool) -> str:
             f"  {when:<4}  {row['name']:<9} {printable(row['text'], 300)}" for row in document[when]
         ]
         lines += rows
+    lines += [f"  then  output    qualityhub trial {key}" for key in document["trials"][:1]]
     for row in document["observations"]:
         changed = [
             f"{name.replace('_', ' ')} {row[name]}"

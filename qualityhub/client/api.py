@@ -205,6 +205,14 @@ class QualityHubClient:
         """Yield findings: of one inspection, or of every version's newest one."""
         return self._pages("findings", inspection=inspection, code=code, limit="200")
 
+    def trial(self, key: str) -> Json:
+        """Return how a trial ended and what it used (``qualityhub.trial/1``)."""
+        return self._get(f"trials/{_segment(key)}")
+
+    def trial_evidence(self, key: str) -> Json:
+        """Return what a trial wrote (``qualityhub.evidence/1``)."""
+        return self._get(f"trials/{_segment(key)}/evidence")
+
     # Admission
 
     def admission_manifest(self, *, domain: str = "", etag: str = "") -> Manifest:

@@ -81,6 +81,10 @@ class BlobStore(Protocol):
         """List what is stored, in the order of the names."""
         ...
 
+    def tidy(self, older_than_s: float) -> None:
+        """Clear away what writers and sweepers left behind that were killed so long ago."""
+        ...
+
 
 class DirectoryBlobs:
     """Blobs in a folder: ``ab/cd/<sha256>.zst``.
@@ -151,7 +155,7 @@ class DirectoryBlobs:
         return True
 
     def iterate(self) -> Iterator[Stored]:
-        """List what is stored; what crashed writers left behind is put in order first."""
+        """List what is stored."""
         now = self._now()
         for first in _folders(self.root):
             for second in _folders(first):
@@ -165,7 +169,7 @@ class DirectoryBlobs:
                             yield Stored(digest, entry.st_size, now - entry.st_mtime)
 
     def tidy(self, older_than_s: float) -> None:
-        """Clear away what writers and sweepers left behind that were killed so long ago."""
+        """Remove temporary files; what was taken aside and never judged goes back."""
         now = self._now()
         for name in _names(self.root):
             path = self.root / name
@@ -174,7 +178,6 @@ class DirectoryBlobs:
                     continue
                 target = self._path(name.removeprefix(OLD).partition("-")[0])
                 if name.startswith(OLD) and target is not None:
-                    # Taken aside and never judged: the next sweep does.
                     path.rename(target)
                 elif name.startswith((NEW, BAD)):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -337,6 +340,7 @@ def sweep(
                 freed += blob.size
         waiting.clear()
 
+    store.tidy(grace_s)
     for blob in store.iterate():
         seen += 1
         if blob.age_s >= grace_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ Document = Mapping[str, Any]
 
 LEVELS = ("error", "warning", "info")
 SHOWN_VALUES = 8
+TRIAL_KEY = re.compile(r"qh1:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,22 @@ def outputs(evidence: Mapping[str, Any]) -> list[str]:
         if holder.get(name)
     ]
     return list(dict.fromkeys(texts))
+
+
+def trials_of(evidence: Any) -> list[str]:
+    """Return the keys of the trials that evidence names, at any depth, each once."""
+    found: dict[str, None] = {}
+    waiting = [evidence]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            key = value.get("trial")
+            if isinstance(key, str) and TRIAL_KEY.fullmatch(key):
+                found[key] = None
+            waiting.extend(reversed(list(value.values())))
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(reversed(value))
+    return list(found)
 
 
 def shown(value: Any) -> str:

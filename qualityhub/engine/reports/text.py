@@ -14,6 +14,7 @@ from qualityhub.engine.reports.reading import (
     rate,
     summary,
     task_counts,
+    trials_of,
 )
 from qualityhub.engine.reports.safe import printable, printable_lines
 
@@ -122,6 +123,8 @@ def _group(group: Group, ink: Ink, width: int, known: frozenset[str]) -> str:
         lines += _wrapped(f"  {_field('fix', printable(shown['fix'], 400), ink)}", width, 11)
     if shown["reproduce"]:
         lines.append(f"  {_field('again', printable(shown['reproduce']), ink)}")
+    for key in trials_of(shown["evidence"])[:1]:
+        lines.append(f"  {_field('output', f'qualityhub trial {key}', ink)}")
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from qualityhub.engine.blobs import NAME, BlobStore, DirectoryBlobs
+from qualityhub.engine.digest import PREFIX
 from qualityhub.engine.trials.codec import result_from_json, to_json
 from qualityhub.engine.trials.evidence import (
     EVIDENCE_BYTES,
@@ -23,6 +25,8 @@ from qualityhub.engine.trials.evidence import (
     unpack_outputs,
 )
 from qualityhub.engine.trials.model import TrialResult
+
+BEGINNING = re.compile(r"[0-9a-f]{4,64}")
 
 
 class TrialStore(Protocol):
@@ -129,6 +133,16 @@ class DirectoryStore:
         if self.blobs is None or not result.evidence:
             return None
         return unpack_outputs(self.blobs.get(result.evidence))
+
+    def find(self, beginning: str) -> list[str]:
+        """Return the keys that begin so, at least four hexadecimal characters after the prefix."""
+        folder = self.root / beginning[:2] / beginning[2:4]
+        if not BEGINNING.fullmatch(beginning):
+            return []
+        with suppress(OSError):
+            names = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
+            return [PREFIX + name for name in names if name.startswith(beginning)]
+        return []
 
     def _path(self, key: str) -> Path | None:
         name = key.rpartition(":")[2]
