@@ -7,12 +7,16 @@ import os
 import platform
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from celery.beat import Scheduler
 from django.db import connection
 
+from qualityhub.engine.sandbox.engine import engine_address
+from qualityhub.inspections.workers import worker_beat, worker_ended
 from qualityhub.platform.heartbeats import HeartbeatKind, heartbeat, heartbeat_forget
+from workers.identity import identity
 
 logger = logging.getLogger(__name__)
 EVERY_S = 5.0
@@ -36,6 +40,7 @@ class WorkerPulse(threading.Thread):
         """Beat, whatever the database does meanwhile."""
         while not self.ended.is_set():
             beat_once(self.worker, HeartbeatKind.WORKER, self.labels)
+            show_worker()
             self.ended.wait(EVERY_S)
 
 
@@ -75,8 +80,11 @@ def stop_worker() -> None:
         return
     _pulse.ended.set()
     _pulse.join(EVERY_S)
+    found = identity()
     try:
         heartbeat_forget(_pulse.worker)
+        if found is not None:
+            worker_ended(found.name, found.offer.session)
     except Exception:
         logger.exception("heartbeat_not_forgotten")
     finally:
@@ -86,6 +94,20 @@ def stop_worker() -> None:
 def beat_tick() -> None:
     """Note that the scheduler turns."""
     beat_once("beat", HeartbeatKind.BEAT, {"pid": os.getpid()})
+
+
+def show_worker() -> None:
+    """Write what this worker can do; a container engine may have come or gone meanwhile."""
+    found = identity()
+    if found is None:
+        return
+    try:
+        offer = replace(found.offer, engine=bool(engine_address()))
+        worker_beat(found.name, offer, found.processes)
+    except Exception:
+        logger.exception("worker_not_shown")
+    finally:
+        connection.close()
 
 
 def beat_once(name: str, kind: HeartbeatKind, labels: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from celery.signals import worker_process_shutdown
 
 from qualityhub.inspections.bench import Bench
 from qualityhub.inspections.draining import drain, reap
+from workers.identity import identity
 from workers.stopping import stopping
 
 # A world may take long to build: many minutes for an image, hence far above the other tasks.
@@ -23,7 +24,9 @@ def bench() -> Bench:
     """Return this process's bench, made on first use: never before the fork."""
     global _bench  # noqa: PLW0603 - one per process is the point.
     if _bench is None:
-        _bench = Bench(f"{platform.node()}:{os.getpid()}", stopping)
+        found = identity()
+        name = found.name if found else platform.node()
+        _bench = Bench(f"{name}:{os.getpid()}", stopping, found.offer if found else None)
     return _bench
 
 
@@ -35,9 +38,13 @@ def put_away(**_: Any) -> None:
 
 
 @shared_task(name="inspections.drain", soft_time_limit=HARD_S - 60, time_limit=HARD_S)
-def drain_ticket() -> int:
-    """Do batches for some seconds; returns how many."""
-    return drain(bench())
+def drain_ticket(hops: int = 0) -> int:
+    """Do batches for some seconds; returns how many.
+
+    Args:
+        hops: How often the ticket was passed on by workers that could do nothing.
+    """
+    return drain(bench(), hops=hops)
 
 
 @shared_task(name="inspections.reap")
