@@ -12,6 +12,7 @@ adds. Without an engine only the first target is measured, over the rehearsal ba
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -133,7 +134,8 @@ def main() -> int:
 
 
 def report(given: argparse.Namespace, seen: dict[str, list[float]], base: str) -> int:
-    print(f"{' '.join(given.program)} over {base}, {given.starts} starts each")
+    busy = f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+    print(f"{' '.join(given.program)} over {base}; load of this host {busy}")
     for name, seconds in seen.items():
         p50, p95 = quantiles(seconds)
         print(f"{name:<13} p50 {p50:8.2f} ms   p95 {p95:8.2f} ms   ({len(seconds)} runs)")
