@@ -8,7 +8,7 @@ out. Both sides of what remains are run again before it is blamed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qualityhub.engine.environments.model import Task
@@ -98,11 +98,11 @@ def explore(context: Context, task: Task, probe: str) -> Explored:
     one = look.at(BASELINE)
     if one is None or one.outcome != "reward":
         return look.explored
+    look.first = one
     two = look.at(BASELINE, 1)
     if two is None or first_difference(one, two) is not None:
         return look.explored
     look.explored.stable = True
-    look.first = one
     _search(look, context)
     return look.explored
 
@@ -119,7 +119,7 @@ class _Look:
         self._task = task
         self.probe = probe
         self.explored = Explored()
-        self.first = Observation("reward")
+        self.first = Observation("reward", served=True)
 
     def ask(self, variation: Variation, repeat: int = 0) -> Ask:
         ask = Ask(self._task.id, self.probe, variation, repeat)
@@ -127,7 +127,19 @@ class _Look:
         return ask
 
     def at(self, variation: Variation, repeat: int = 0) -> Observation | None:
-        return self._context.see(self.ask(variation, repeat))
+        """Return a run, None while it is not there yet.
+
+        What a fork server showed is no evidence against a baseline that ran cold: where the two
+        differ, it is wanted cold as well.
+        """
+        ask = self.ask(variation, repeat)
+        seen = self._context.see(ask)
+        mixed = seen is not None and seen.served and not self.first.served
+        if seen is None or not mixed or changed(self.first, seen) is None:
+            return seen
+        twin = replace(ask, cold=True)
+        self.explored.asks[twin] = None
+        return self._context.see(twin)
 
     def all(self, variations: Iterable[Variation], repeats: Iterable[int] = (0,)) -> None:
         """Want several runs at once.
@@ -190,6 +202,8 @@ def _search(look: _Look, context: Context) -> None:
     try:
         look.all((*together, *alone))
         odd = [screen for screen in together if _is_odd(look, screen)]
+        if not look.explored.stable:
+            return
         parts = list(dict.fromkeys(part for screen in odd for part in parts_of(screen)))
         tried = dict.fromkeys((*(assemble([part]) for part in parts), *alone))
         look.all(tried)
@@ -210,9 +224,16 @@ def _search(look: _Look, context: Context) -> None:
 
 
 def _is_odd(look: _Look, screen: Variation) -> bool:
-    """Whether a screen differs or says nothing: then its parts are tried alone."""
+    """Whether a screen differs every time or says nothing: then its parts are tried alone."""
     seen = look.at(screen)
-    return seen is not None and (not finished(seen) or look.differs(screen) is not None)
+    if seen is not None and not finished(seen):
+        return True
+    if look.differs(screen) is None:
+        return False
+    if look.cause(screen) is None:
+        look.explored.flickers = True
+        return False
+    return True
 
 
 def _smallest(look: _Look, suspects: Sequence[Variation]) -> Cause | None:
@@ -238,9 +259,6 @@ def _explain(look: _Look, screen: Variation) -> None:
     """Find what in a screen works only together, where nothing in it does so alone."""
     alone = {group_of(part) for cause in look.explored.causes for part in parts_of(cause.variation)}
     if alone.intersection(map(group_of, parts_of(screen))):
-        return
-    if look.cause(screen) is None:
-        look.explored.flickers = True
         return
     seen = look.at(screen)
     held = set(seen.facts.get("applied", ())) if seen is not None else set()
