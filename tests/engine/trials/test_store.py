@@ -1,5 +1,7 @@
 """The directory store keeps results whole, or not at all."""
 
+import multiprocessing
+import os
 import threading
 
 import pytest
@@ -73,6 +75,58 @@ def test_a_damaged_entry_is_dropped_and_can_be_written_again(store, damage):
     assert store.get(RESULT.key) is None
     store.put(RESULT)
     assert store.get(RESULT.key) == RESULT
+
+
+def test_a_folder_in_an_entrys_place_is_absent_and_put_aside(store):
+    store.put(RESULT)
+    path = only_file(store)
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_bytes(b"")
+    assert store.get(RESULT.key) is None
+    store.put(RESULT)
+    assert store.get(RESULT.key) == RESULT
+
+
+def test_an_unreadable_entry_is_absent(store):
+    store.put(RESULT)
+    root = os.geteuid() == 0
+    only_file(store).chmod(0)
+    if root:
+        os.seteuid(65534)
+    try:
+        assert store.get(RESULT.key) is None
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("key", ["", "qh1:", "qh1:../../etc/passwd", "qh1:" + "A" * 64])
+def test_what_is_no_key_is_absent_and_not_stored(store, key):
+    assert store.get(key) is None
+    store.put(TrialResult(key, (), seconds=1.0))
+    assert not store.root.exists()
+
+
+def put_all(root, start):
+    store = DirectoryStore(root)
+    for number in range(60):
+        key = f"qh1:{(number * 7 + start) % 60:064x}"
+        store.put(TrialResult(key, (), seconds=float(start)))
+        assert store.get(key) is not None
+
+
+def test_processes_that_write_the_same_keys_leave_whole_entries(store):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=put_all, args=(store.root, start)) for start in (1, 2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    found = [store.get(f"qh1:{number:064x}") for number in range(60)]
+    assert all(result is not None and result.seconds in {1.0, 2.0} for result in found)
+    assert list(store.root.rglob(".new-*")) == []
 
 
 def test_an_entry_under_anothers_name_is_not_believed(store):

@@ -19,10 +19,13 @@ from qualityhub.engine.trials.probes import ORACLE
 
 REWARD_TXT = "/logs/verifier/reward.txt"
 REWARD_JSON = "/logs/verifier/reward.json"
+TEST_REPORTS = ("/logs/verifier/ctrf.json", "/logs/verifier/junit.xml")
+"""Where verifiers that follow Harbor's examples leave what each test said; evidence alone."""
 OUT = "/qh/out"
 COLLECT = (
     REWARD_TXT,
     REWARD_JSON,
+    *TEST_REPORTS,
     f"{OUT}/solve.log",
     f"{OUT}/solve.exit",
     f"{OUT}/test.log",

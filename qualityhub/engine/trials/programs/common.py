@@ -7,6 +7,7 @@ result alone.
 """
 
 import contextlib
+import contextlib
 import gc
 import importlib.util
 import json
@@ -171,6 +172,11 @@ def _result(work):
         result = crashed(error)
     if around.escapes():
         result["escaped"] = around.escapes()
+    # The process leaves without the interpreter's own end: what it printed would be lost. Before
+    # the answer, so that a stream that hangs is a hang like any other.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
     return result
 
 
