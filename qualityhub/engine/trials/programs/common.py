@@ -7,7 +7,6 @@ result alone.
 """
 
 import contextlib
-import contextlib
 import gc
 import importlib.util
 import json
