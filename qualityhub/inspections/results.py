@@ -15,6 +15,7 @@ from qualityhub.engine.trials.codec import result_from_json, to_json
 from qualityhub.engine.trials.evidence import pack_outputs
 from qualityhub.engine.trials.model import Ask, Observation, Trial, TrialResult
 from qualityhub.inspections.models import Batch, Inspection, InspectionTrial, TrialRecord
+from qualityhub.platform.blobs import blobs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +83,7 @@ class BatchStore:
 
 def evidence_store() -> BlobStore:
     """Return where this hub keeps evidence: apart from packages, so that no sweep meets those."""
-    return DirectoryBlobs((settings.QH_BLOBS or settings.QH_HOME / "blobs") / "evidence")
+    return DirectoryBlobs(blobs_root() / "evidence")
 
 
 def results_known(team_id: int, keys: Sequence[str]) -> dict[str, Known]:

@@ -1,27 +1,28 @@
-"""Content-addressed files: archives and evidence. A row is written only after its blob."""
+"""Packages in the blob store. A row is written only after its blob.
+
+Servers and workers of a hub, on whatever host, see the same store; only this module and the one of
+evidence know that it is a folder today.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import io
-import os
-import re
-import tempfile
-import zlib
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from django.conf import settings
 
-from qualityhub.engine.errors import LimitExceededError, MachineryError, NotFoundError
+from qualityhub.engine.blobs import NAME, DirectoryBlobs
+from qualityhub.engine.errors import MachineryError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-CHUNK = 256 * 1024
-SHA256 = re.compile(r"[0-9a-f]{64}")
+    from qualityhub.engine.blobs import BlobStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,139 +38,84 @@ class Blob:
     size: int
 
 
-class BlobStore(Protocol):
-    """Where blobs live. A digest is not a permission: callers check who may read."""
-
-    def put(self, content: bytes | IO[bytes], *, max_bytes: int, compress: bool = False) -> Blob:
-        """Store content and return its name; the same content is stored once."""
-
-    def read(self, sha256: str) -> bytes:
-        """Return the content, verified against its name."""
-
-    def copy_to(self, sha256: str, target: IO[bytes]) -> int:
-        """Write the content to an open file, verified, and return its bytes."""
-
-    def exists(self, sha256: str) -> bool:
-        """Tell whether the blob is there."""
-
-
-class DirectoryBlobStore:
-    """Blobs in a folder: ``ab/cd/<sha256>`` or, compressed, ``ab/cd/<sha256>.gz``.
+class PackageStore:
+    """Files of packages by their digest; a digest is not a permission: callers check who may read.
 
     Args:
-        root: The folder; made when first needed, readable by this user alone.
+        blobs: Where they are.
+        older: Folder with files as 0.1.0 stored them at first, if there is one.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, blobs: BlobStore, older: Path | None = None) -> None:
+        self.blobs = blobs
+        self.older = older
 
-    def put(self, content: bytes | IO[bytes], *, max_bytes: int, compress: bool = False) -> Blob:
-        """Store content durably: temporary file, fsync, rename, fsync of the folder.
+    def put(self, content: bytes | IO[bytes], *, max_bytes: int) -> Blob:
+        """Store content durably and return its name; the same content is stored once.
 
         Raises:
             LimitExceededError: More than ``max_bytes``; nothing is left behind.
         """
-        source = io.BytesIO(content) if isinstance(content, bytes) else content
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.root, prefix=".new-")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                blob = _write(source, file, max_bytes, compress=compress)
-                file.flush()
-                os.fsync(file.fileno())
-            if not self.exists(blob.sha256):
-                self._settle(temporary, self._path(blob.sha256, compressed=compress))
-            return blob
-        finally:
-            temporary.unlink(missing_ok=True)
+        if isinstance(content, bytes):
+            return Blob(self.blobs.put(content, max_bytes=max_bytes), len(content))
+        start = content.tell()
+        sha256 = self.blobs.put(content, max_bytes=max_bytes)
+        return Blob(sha256, content.tell() - start)
 
     def read(self, sha256: str) -> bytes:
         """Return the content, verified.
 
         Raises:
-            NotFoundError: No such blob.
-            MachineryError: What is stored is not what was stored.
+            NotFoundError: That is no name of a blob.
+            MachineryError: It is gone or damaged.
         """
         target = io.BytesIO()
         self.copy_to(sha256, target)
         return target.getvalue()
 
     def copy_to(self, sha256: str, target: IO[bytes]) -> int:
-        """Write the content to an open file, verified; raises like ``read``."""
-        digest, size = hashlib.sha256(), 0
-        try:
-            for chunk in self._chunks(sha256):
-                digest.update(chunk)
-                size += len(chunk)
-                target.write(chunk)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise _damaged(sha256) from error
-        if digest.hexdigest() != sha256:
-            raise _damaged(sha256)
-        return size
+        """Write the content to an open file, verified; return its bytes. Raises like ``read``."""
+        if not NAME.fullmatch(sha256):
+            raise NotFoundError("blob.not_found", "That is not the name of a blob.")
+        source = self.blobs.open(sha256) or self._older(sha256)
+        if source is None:
+            raise MachineryError(
+                "blob.lost",
+                f"The blob {sha256} is not in the store, or not as it was stored.",
+                "Give this process the hub's blob store (QH_BLOBS), or restore it from a backup.",
+            )
+        start = target.tell()
+        with source:
+            shutil.copyfileobj(source, target)
+        return target.tell() - start
 
     def exists(self, sha256: str) -> bool:
         """Tell whether the blob is there."""
-        return any(self._path(sha256, compressed=state).is_file() for state in (False, True))
+        return self.blobs.has(sha256) or any(path.is_file() for path in self._older_paths(sha256))
 
-    def _chunks(self, sha256: str) -> Iterator[bytes]:
-        plain, packed = (self._path(sha256, compressed=state) for state in (False, True))
-        if plain.is_file():
-            file: IO[bytes] = plain.open("rb")
-        elif packed.is_file():
-            file = gzip.open(packed, "rb")  # type: ignore[assignment]  # noqa: SIM115 - closed below.
-        else:
-            raise NotFoundError("blob.not_found", f"No blob is called {sha256}.")
-        with file:
-            while chunk := file.read(CHUNK):
-                yield chunk
+    def _older_paths(self, sha256: str) -> list[Path]:
+        if self.older is None or not NAME.fullmatch(sha256):
+            return []
+        folder = self.older / sha256[:2] / sha256[2:4]
+        return [folder / sha256, folder / f"{sha256}.gz"]
 
-    def _path(self, sha256: str, *, compressed: bool) -> Path:
-        if not SHA256.fullmatch(sha256):
-            raise NotFoundError("blob.not_found", "That is not the name of a blob.")
-        suffix = ".gz" if compressed else ""
-        return self.root / sha256[:2] / sha256[2:4] / f"{sha256}{suffix}"
-
-    def _settle(self, temporary: Path, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.replace(path)
-        for folder in (path.parent, path.parent.parent, self.root):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    def _older(self, sha256: str) -> IO[bytes] | None:
+        for path in self._older_paths(sha256):
+            with suppress(OSError, EOFError):
+                content = path.read_bytes()
+                if path.suffix:
+                    content = gzip.decompress(content)
+                if hashlib.sha256(content).hexdigest() == sha256:
+                    return io.BytesIO(content)
+        return None
 
 
-def blob_store() -> BlobStore:
-    """Return this installation's store."""
-    return DirectoryBlobStore(settings.QH_BLOBS or settings.QH_HOME / "blobs")
+def blobs_root() -> Path:
+    """Return the folder that holds this hub's blobs: packages, and below it evidence."""
+    root: Path = settings.QH_BLOBS or settings.QH_HOME / "blobs"
+    return root
 
 
-def _write(source: IO[bytes], file: IO[bytes], max_bytes: int, *, compress: bool) -> Blob:
-    digest, size = hashlib.sha256(), 0
-    # A fixed time keeps equal content equal on disk.
-    packer = gzip.GzipFile(fileobj=file, mode="wb", mtime=0) if compress else None
-    sink: IO[bytes] = packer if packer is not None else file  # type: ignore[assignment]
-    while chunk := source.read(CHUNK):
-        size += len(chunk)
-        if size > max_bytes:
-            raise LimitExceededError(
-                "blob.too_large",
-                f"The content is larger than {max_bytes} bytes.",
-                "Leave out what is not needed, or ask the operator for a higher limit.",
-            )
-        digest.update(chunk)
-        sink.write(chunk)
-    if packer is not None:
-        packer.close()
-    return Blob(digest.hexdigest(), size)
-
-
-def _damaged(sha256: str) -> MachineryError:
-    return MachineryError(
-        "blob.damaged",
-        f"The stored blob {sha256} does not have its content any more.",
-        "Restore the blobs folder from a backup.",
-    )
+def blob_store() -> PackageStore:
+    """Return this hub's store of packages."""
+    return PackageStore(DirectoryBlobs(blobs_root()), blobs_root())

@@ -103,7 +103,7 @@ def keep_tree(folder: Path, archive_sha256: str) -> None:
 def store_parsed(environment: Environment) -> str:
     """Store the parsed environment as a blob and return its name."""
     document = json.dumps(environment_to_json(environment), ensure_ascii=True)
-    blob = blob_store().put(document.encode(), max_bytes=PARSED_MAX_BYTES, compress=True)
+    blob = blob_store().put(document.encode(), max_bytes=PARSED_MAX_BYTES)
     return blob.sha256
 
 
@@ -142,7 +142,7 @@ def _unpack_again(archive_sha256: str) -> None:
             raise MachineryError(
                 "tree.not_unpackable",
                 f"The stored archive {archive_sha256} cannot be unpacked: {error.message}",
-                "Restore the blobs folder from a backup.",
+                "Restore the blob store from a backup.",
             ) from error
 
 

@@ -232,8 +232,8 @@ def test_archive_comes_back_as_it_was(*, upload, owner_api, outsider_api, tar_of
 def test_damaged_archive_is_our_failure(upload, owner_api, qh_home, is_problem):
     document = upload().json()
     sha256 = EnvironmentVersion.objects.get().archive_sha256
-    (qh_home / "blobs" / sha256[:2] / sha256[2:4] / sha256).write_bytes(b"other bytes")
-    is_problem(owner_api.get(document["archive"]), 500, "blob.damaged")
+    (qh_home / "blobs" / sha256[:2] / sha256[2:4] / f"{sha256}.zst").write_bytes(b"other bytes")
+    is_problem(owner_api.get(document["archive"]), 500, "blob.lost")
 
 
 def test_reference_has_no_archive(owner_api, version, is_problem):
