@@ -86,7 +86,7 @@ def advance(
     """
     policy = inspection.policy
     known = cold_first(seen)
-    context = Context(inspection.environment, inspection.worlds, policy, known.get)
+    context = Context(inspection.environment, inspection.worlds, policy, known.get, {})
     rules = select_rules(inspection.select, (*inspection.ignore, *policy.ignore))
     wanted: dict[Ask, None] = {}
     for rule in rules:

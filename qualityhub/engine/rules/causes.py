@@ -93,7 +93,17 @@ def finished(seen: Observation) -> bool:
 
 
 def explore(context: Context, task: Task, probe: str) -> Explored:
-    """Return what is known by now, and every ask that leads further."""
+    """Return what is known by now, and every ask that leads further; not to be changed."""
+    if context.memo is None:
+        return _explore(context, task, probe)
+    key = ("explore", task.id, probe)
+    if key not in context.memo:
+        context.memo[key] = _explore(context, task, probe)
+    found: Explored = context.memo[key]
+    return found
+
+
+def _explore(context: Context, task: Task, probe: str) -> Explored:
     look = _Look(context, task, probe)
     one = look.at(BASELINE)
     if one is None or one.outcome != "reward":

@@ -78,12 +78,14 @@ class Context:
         worlds: What its trials run in, by task id; ``""`` serves every task without its own.
         policy: The policy in force; ``policy.effort`` is the effort.
         see: Returns the observation of an ask, or None while it is still unknown.
+        memo: What several rules work out alike; None where ``see`` may come to know more.
     """
 
     environment: Environment
     worlds: Mapping[str, World]
     policy: AdmissionPolicy
     see: Callable[[Ask], Observation | None]
+    memo: dict[Any, Any] | None = None
 
     def world(self, task: str = "") -> World:
         """Return the world of a task."""
