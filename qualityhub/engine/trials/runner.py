@@ -144,18 +144,25 @@ class TrialRunner:
             return None
         return kind_of(trial)
 
+    def known(self, trial: Trial) -> TrialResult | None:
+        """Return the trial's result where the store has it."""
+        known = self.store.get(trial.key)
+        # A key says what ran, not what was asked of it: both must match.
+        if known is None or len(known.observations) != len(trial.asks):
+            return None
+        return replace(known, cached=True)
+
     def run(self, trial: Trial) -> TrialResult:
         """Return the trial's result, from the store or by running it.
 
         Our own failure is tried once more and then comes back as observations with the outcome
         ``machinery``, which no store keeps.
         """
-        known = self.store.get(trial.key)
-        # A key says what ran, not what was asked of it: both must match.
-        if known is not None and len(known.observations) == len(trial.asks):
+        known = self.known(trial)
+        if known is not None:
             if self._servers is not None:
                 self._servers.known(self._kind(trial))
-            return replace(known, cached=True)
+            return known
         try:
             result = self._run(trial, self._kind(trial))
         except QualityHubError as error:
@@ -273,6 +280,9 @@ class TrialRunner:
                 self._fill(trial, target, source)
                 self._staged[target + digest] = source
             mounts.append(Mount(target, source, "overlay"))
+            if target == "/tests" and "/solution" in trial.trees:
+                # The verifier runs from what the reference could not write to.
+                mounts.append(Mount("/qh/tests", source))
         return tuple(mounts)
 
     def _fill(self, trial: Trial, target: str, folder: Path) -> None:
@@ -296,7 +306,16 @@ def run_trials(
     At most a few trials per thread are in flight, so that an interrupt ends soon. After ``until``,
     seconds of the monotonic clock, no trial is started any more.
     """
-    todo: Iterator[Trial] = iter(runner.prepare(trials))
+    left = []
+    for trial in trials:
+        known = runner.known(trial)
+        if known is None:
+            left.append(trial)
+        else:
+            on_result(trial, known)
+    if not left:
+        return
+    todo: Iterator[Trial] = iter(runner.prepare(left))
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="trial") as pool:
         running: dict[Future[TrialResult], Trial] = {}
         try:

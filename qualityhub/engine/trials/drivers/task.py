@@ -30,6 +30,7 @@ COLLECT = (
     f"{OUT}/solve.exit",
     f"{OUT}/test.log",
     f"{OUT}/test.exit",
+    f"{OUT}/forged",
     REVERSED,
 )
 NO_WORKDIR = 90
@@ -88,7 +89,10 @@ class TaskDriver(Driver):
     def observe(self, trial: Trial, completed: Completed, nonce: str) -> tuple[Observation, ...]:
         """Read the reward file, with Harbor's precedence: ``reward.json`` before ``reward.txt``."""
         del nonce
-        if completed.exit_code in {126, 127, NO_WORKDIR} and not completed.timed_out:
+        # Once a phase runs, foreign code shares the world and can end with any status.
+        started = any(f"{OUT}/{name}.log" in completed.collected for name in ("solve", "test"))
+        ours = completed.exit_code in {126, 127, NO_WORKDIR} and not completed.timed_out
+        if ours and not started:
             raise MachineryError(
                 "trial.program_failed",
                 f"The task program ended with status {completed.exit_code}: "
@@ -129,7 +133,7 @@ def observe_task(trial: Trial, completed: Completed) -> Observation:
         return Observation(
             "timeout", detail=f"the {stage} ran out of time\n{detail}", facts=facts, trial=trial.key
         )
-    if facts["test_exit"] is None:
+    if facts["test_exit"] is None or completed.exit_code != 0:
         reason = "the memory limit" if completed.out_of_memory else "a limit or a signal"
         return Observation(
             "killed",
@@ -137,7 +141,11 @@ def observe_task(trial: Trial, completed: Completed) -> Observation:
             facts=facts,
             trial=trial.key,
         )
+    if f"{OUT}/forged" in files:
+        facts["forged"] = True
     value, problem = read_reward(files)
+    if files.get(f"{OUT}/forged", b"").strip() == b"after":
+        problem = "a process that the reference left behind writes the reward"
     if problem:
         return Observation("no_reward", detail=f"{problem}\n{detail}", facts=facts, trial=trial.key)
     kind = "number" if isinstance(value, float) or value in {"nan", "inf", "-inf"} else "str"

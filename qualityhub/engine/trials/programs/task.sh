@@ -73,16 +73,77 @@ if [ "$manner" = reversed ]; then
   export PYTHONPATH="/qh/programs/plugins${PYTHONPATH:+:$PYTHONPATH}"
 fi
 
+# Whether a process that the solution started is still there: it has lost its parent.
+left_running() {
+  for process in /proc/[0-9]*; do
+    case " $before " in *" ${process#/proc/} "*) continue ;; esac
+    state= parent=
+    while read -r name value _; do
+      case $name in State:) state=$value ;; PPid:) parent=$value && break ;; esac
+    done 2>/dev/null <"$process/status"
+    case $state$parent in [ZX]*) ;; [A-Za-z]1) return 0 ;; esac
+  done 2>/dev/null
+  return 1
+}
+
+# Whether anybody writes rewards while no verifier runs.
+is_forged() {
+  echo 'not a reward' >/logs/verifier/reward.txt
+  sleep 1
+  said=
+  { read -r said </logs/verifier/reward.txt; } 2>/dev/null
+  [ "$said" != 'not a reward' ] || [ -e /logs/verifier/reward.json ]
+}
+
+fresh_rewards() {
+  rm -rf /logs/verifier
+  mkdir -p /logs/verifier 2>/dev/null
+  rm -rf /logs/verifier/reward.txt /logs/verifier/reward.json
+}
+
+forged= left=
 if [ "$probe" = oracle ]; then
+  before=$(cd /proc && echo [0-9]*)
   eval "env $solve_env $shell /solution/solve.sh" >/qh/out/solve.log 2>&1 </dev/null
   echo "$?" >/qh/out/solve.exit
+  # What a solution wrote here is not the verifier's word, and the tests are as they were.
+  rm -rf /qh/out/test.log /qh/out/test.exit /qh/out/forged
+  fresh_rewards
+  if [ -d /qh/tests ] && command -v cp >/dev/null 2>&1; then
+    rm -rf /tests/* /tests/.[!.]* /tests/..?* 2>/dev/null
+    cp -a /qh/tests/. /tests/ 2>/dev/null
+  fi
+  if left_running; then
+    left=yes
+    if is_forged; then
+      # What writes rewards is no service that the task needs: the verifier runs without it.
+      forged=before left=
+      kill -9 -1
+    fi
+    fresh_rewards
+  fi
 fi
-# What a solution wrote here is not the verifier's word.
-rm -rf /logs/verifier/reward.txt /logs/verifier/reward.json
 if ! cd "$workdir"; then
   echo "the reference removed $workdir" >/qh/out/test.log
   echo 90 >/qh/out/test.exit
   exit 0
 fi
 eval "env $test_env $shell /tests/test.sh" >/qh/out/test.log 2>&1 </dev/null
-echo "$?" >/qh/out/test.exit
+status=$?
+if [ "$left" ]; then
+  # The same again: it may have waited for the verifier.
+  had_txt= had_json=
+  reward_txt=$(head -c 65536 /logs/verifier/reward.txt 2>/dev/null)
+  reward_json=$(head -c 65536 /logs/verifier/reward.json 2>/dev/null)
+  [ -f /logs/verifier/reward.txt ] && had_txt=yes
+  [ -f /logs/verifier/reward.json ] && had_json=yes
+  fresh_rewards
+  is_forged && forged=after
+  # From here on nobody else writes anything.
+  kill -9 -1
+  fresh_rewards
+  [ "$had_txt" ] && printf '%s\n' "$reward_txt" >/logs/verifier/reward.txt
+  [ "$had_json" ] && printf '%s\n' "$reward_json" >/logs/verifier/reward.json
+fi
+[ "$forged" ] && echo "$forged" >/qh/out/forged
+echo "$status" >/qh/out/test.exit
