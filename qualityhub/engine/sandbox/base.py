@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -52,6 +51,9 @@ _WRITTEN = {
     "shells": "/bin/sh\n/bin/bash\n",
     "timezone": "Etc/UTC\n",
 }
+
+_Plan = dict[str, bytes | str | None]
+# By path below ``/etc``: the content of a file, where a link leads, None for a folder.
 
 FOLDERS: tuple[tuple[str, int], ...] = (
     ("/usr", 0o755),
@@ -121,73 +123,79 @@ def generated_etc(home: Path, *, network: bool, owner: int) -> Path:
         owner: Host id that owns it, so that it belongs to root inside; negative for our own.
     """
     store = home / "rehearsal"
+    wanted = _planned(network=network)
+    final = store / _name(wanted, owner)
+    if final.exists():
+        return final
     store.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=store, prefix=".new-") as folder:
         place = Path(folder) / "etc"
         place.mkdir(mode=0o755)
-        _fill(place, network=network)
-        name = _name(place, owner)
-        final = store / name
-        if not final.exists():
-            if owner >= 0:
-                _give(place, owner)
-            try:
-                place.rename(final)
-            except OSError:  # another process was first: the content is the same
-                if not final.exists():
-                    raise
+        _write(wanted, place)
+        if owner >= 0:
+            _give(place, owner)
+        try:
+            place.rename(final)
+        except OSError:  # another process was first: the content is the same
+            if not final.exists():
+                raise
     return final
 
 
-def _fill(place: Path, *, network: bool) -> None:
-    for name, text in _WRITTEN.items():
-        (place / name).write_text(text, encoding="ascii")
+def _planned(*, network: bool) -> _Plan:
+    plan: _Plan = {name: text.encode("ascii") for name, text in _WRITTEN.items()}
     for name in _COPIED:
-        _copy(Path("/etc") / name, place / name)
-    (place / "localtime").symlink_to("/usr/share/zoneinfo/Etc/UTC")
-    (place / "mtab").symlink_to("/proc/self/mounts")
-    (place / "os-release").symlink_to("/usr/lib/os-release")
+        _copy(Path("/etc") / name, name, plan)
+    plan["localtime"] = "/usr/share/zoneinfo/Etc/UTC"
+    plan["mtab"] = "/proc/self/mounts"
+    plan["os-release"] = "/usr/lib/os-release"
     bundle = next((Path(item) for item in _CERTIFICATES if Path(item).is_file()), None)
     if bundle is not None:
-        for target in ("ssl/certs/ca-certificates.crt", "pki/tls/certs/ca-bundle.crt"):
-            path = place / target
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bundle, path)
-        (place / "ssl/cert.pem").symlink_to("/etc/ssl/certs/ca-certificates.crt")
+        content = bundle.read_bytes()
+        plan["ssl/certs/ca-certificates.crt"] = plan["pki/tls/certs/ca-bundle.crt"] = content
+        plan["ssl/cert.pem"] = "/etc/ssl/certs/ca-certificates.crt"
     if network:
-        _copy(Path("/etc/resolv.conf").resolve(), place / "resolv.conf")
-        _copy(Path("/etc/hosts"), place / "hosts")
+        _copy(Path("/etc/resolv.conf").resolve(), "resolv.conf", plan)
+        _copy(Path("/etc/hosts"), "hosts", plan)
+    return plan
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: str, plan: _Plan) -> None:
     try:
         if source.is_symlink():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(source.readlink())
+            plan[target] = str(source.readlink())
         elif source.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-            for item in sorted(source.iterdir()):
-                _copy(item, target / item.name)
+            plan[target] = None
+            for item in source.iterdir():
+                _copy(item, f"{target}/{item.name}", plan)
         elif source.is_file() and source.stat().st_size <= _LARGEST_COPIED:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-            target.chmod(0o644)
+            plan[target] = source.read_bytes()
     except PermissionError:
         return
 
 
-def _name(place: Path, owner: int) -> str:
-    digest = hashlib.sha256(f"etc/1 {owner}".encode())
-    for here, folders, files in os.walk(place):
-        folders.sort()
-        for name in sorted((*files, *folders)):
-            path = Path(here) / name
-            digest.update(str(path.relative_to(place)).encode() + b"\0")
-            if path.is_symlink():
-                digest.update(b"l" + os.fsencode(path.readlink()) + b"\0")
-            elif path.is_file():
-                digest.update(b"f" + hashlib.sha256(path.read_bytes()).digest())
+def _name(plan: _Plan, owner: int) -> str:
+    digest = hashlib.sha256(f"etc/2 {owner}".encode())
+    for path, content in sorted(plan.items()):
+        digest.update(os.fsencode(path) + b"\0")
+        if isinstance(content, str):
+            digest.update(b"l" + os.fsencode(content) + b"\0")
+        elif content is not None:
+            digest.update(b"f" + hashlib.sha256(content).digest())
     return digest.hexdigest()[:32]
+
+
+def _write(plan: _Plan, place: Path) -> None:
+    for name, content in plan.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            path.mkdir(exist_ok=True)
+        elif isinstance(content, str):
+            path.symlink_to(content)
+        else:
+            path.write_bytes(content)
+            path.chmod(0o644)
 
 
 def _give(place: Path, owner: int) -> None:
