@@ -100,7 +100,8 @@ def asks_from(rows: Any) -> list[Ask]:
     Raises:
         InvalidInputError: The evidence is not in the form that this version writes.
     """
-    from qualityhub.engine.trials.model import Ask, Variation
+    from qualityhub.engine.trials.codec import ask_from_evidence
+    from qualityhub.engine.trials.variations import check_variation
 
     if not rows:
         return []
@@ -108,17 +109,14 @@ def asks_from(rows: Any) -> list[Ask]:
         raise InvalidInputError("report.malformed", "The finding's list of trials is malformed.")
     asks = []
     for row in rows:
-        numbers = ("hash_seed", "seed", "repeat")
-        if (
-            not isinstance(row, dict)
-            or not all(isinstance(row.get(key), str) for key in ("task", "probe"))
-            or not all(type(row.get(key, 0)) is int for key in numbers)
-        ):
+        try:
+            ask = ask_from_evidence({"repeat": 0, **row})
+            check_variation(ask.variation)
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise InvalidInputError(
                 "report.malformed", "The finding's list of trials is malformed.", repr(row)[:200]
-            )
-        variation = Variation(row.get("hash_seed", 0), row.get("seed", 0))
-        asks.append(Ask(row["task"], row["probe"], variation, row.get("repeat", 0)))
+            ) from error
+        asks.append(ask)
     return asks
 
 
@@ -319,7 +317,10 @@ def _document(
     now: Sequence[tuple[str, str]],
     seen: Mapping[Ask, Observation],
 ) -> dict[str, Any]:
+    from qualityhub.engine.trials.variations import names_of
+
     finding = wanted.finding
+    family: Any = wanted.environment.get("family")
     return {
         "schema": REPRODUCTION_SCHEMA,
         "finding": {key: finding.get(key) for key in ("id", "code", "task", "message")},
@@ -337,7 +338,10 @@ def _document(
                 "probe": ask.probe,
                 "hash_seed": ask.variation.hash_seed,
                 "seed": ask.variation.seed,
+                **ask.variation.changes(),
                 "repeat": ask.repeat,
+                "changed": names_of(ask.variation, family) if ask.variation.changes() else "",
+                "not_applied": dict(observation.facts.get("not_applied", {})),
                 "outcome": observation.outcome,
                 "reward": observation.reward,
                 "detail": observation.detail,
@@ -363,12 +367,13 @@ def _text(document: Mapping[str, Any], *, color: bool) -> str:
         lines += rows
     lines += [f"  then  output    qualityhub trial {key}" for key in document["trials"][:1]]
     for row in document["observations"]:
-        changed = [
-            f"{name.replace('_', ' ')} {row[name]}"
-            for name in ("hash_seed", "seed", "repeat")
-            if row[name]
-        ]
+        changed = [row["changed"]] if row["changed"] else []
+        changed += [f"repeat {row['repeat']}"] if row["repeat"] else []
         how = f"{row['probe']}{' (' + ', '.join(changed) + ')' if changed else ''}"
-        lines.append(f"  ran   {printable(how, 80)}: {printable(shown(row), 200)}")
+        lines.append(f"  ran   {printable(how, 300)}: {printable(shown(row), 200)}")
+        lines += [
+            f"        not applied: {printable(name)}: {printable(why, 200)}"
+            for name, why in row["not_applied"].items()
+        ]
         lines += [f"        │ {text}" for text in printable_lines(row["detail"], 4, width() - 12)]
     return "\n".join(lines) + "\n"

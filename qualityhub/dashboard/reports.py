@@ -14,8 +14,11 @@ from qualityhub.engine.reports.reading import (
     outputs,
     shown,
     task_counts,
+    trials_of,
 )
 from qualityhub.engine.reports.safe import ANSWER_KEY
+from qualityhub.engine.trials.codec import ask_from_evidence
+from qualityhub.engine.trials.variations import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,14 +26,17 @@ if TYPE_CHECKING:
     from qualityhub.engine.reports.reading import Document
 
 SHOWN_PER_RULE = 10
+SHOWN_TRIALS = 6
 SPOKEN = ("expected", "seen", "difference", "asks", ANSWER_KEY, "diff", "detail", "log")
 NAMES = {
+    "changed": "Changed",
     "differs": "Differs",
     "expected": "Expected",
     "seen": "Seen",
     "declared": "Declared",
     "declared_in": "Declared in",
     "hash_seed": "Hash seed",
+    "not_shifted": "Not shifted",
     "probe": "Submission",
     "runs": "Runs",
 }
@@ -47,6 +53,7 @@ class FindingView:
         tried: What was run, in words.
         outputs: Outputs of many lines.
         answer_key: The reference, which never leaves the hub; empty where there is none.
+        trials: Keys of the trials that showed it.
     """
 
     raw: Mapping[str, Any]
@@ -54,6 +61,7 @@ class FindingView:
     tried: str
     outputs: tuple[str, ...]
     answer_key: str
+    trials: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +169,7 @@ def _finding(finding: Mapping[str, Any]) -> FindingView:
         tried=_tried(evidence.get("asks")),
         outputs=tuple(outputs(evidence)),
         answer_key="" if key is None else _text(key),
+        trials=tuple(trials_of(evidence)[:SHOWN_TRIALS]),
     )
 
 
@@ -180,11 +189,12 @@ def _tried(asks: Any) -> str:
         return ""
     words = []
     for ask in asks:
-        changes = [
-            f"{name} {ask[key]}"
-            for key, name in (("hash_seed", "hash seed"), ("seed", "seed"), ("repeat", "repeat"))
-            if ask.get(key)
-        ]
+        try:
+            variation = ask_from_evidence({"repeat": 0, **ask}).variation
+        except (KeyError, TypeError, ValueError):
+            continue
+        changes = [names_of(variation)] if variation.changes() else []
+        changes += [f"repeat {ask['repeat']}"] if ask.get("repeat") else []
         words.append(f"{ask.get('probe', '')}" + (f" ({', '.join(changes)})" if changes else ""))
     return "; ".join(dict.fromkeys(words))
 

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from qualityhub.cli.recent import recall, remember
 from qualityhub.cli.reproduce import asks_from
+from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.errors import InvalidInputError
 from qualityhub.engine.rules.catalogue import find_rule
 from qualityhub.engine.rules.verdict import fingerprint
 from qualityhub.engine.trials.codec import ask_to_evidence
 from qualityhub.engine.trials.model import Ask, Observation, Variation
+from qualityhub.engine.trials.variations import screens, singles
+
+EMPTY = Environment("demo", "scorer", "scorer", "qh1:x", ())
 
 ROWS = [
     {
@@ -173,6 +178,14 @@ def test_asks_survive_the_way_through_a_report():
     assert asks_from(None) == []
 
 
+@pytest.mark.parametrize("family", ["function", "scorer", "episode", "task"])
+def test_every_change_that_a_rule_asks_for_survives_too(family):
+    environment = replace(EMPTY, family=family, entry={"file": "scorer.py"})
+    for variation in (*screens(environment), *singles(environment)):
+        ask = Ask("t", "oracle", variation, cold=True)
+        assert asks_from(json.loads(json.dumps([ask_to_evidence(ask)]))) == [ask]
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -181,6 +194,16 @@ def test_asks_survive_the_way_through_a_report():
         [{"task": "t"}],
         [{"task": "t", "probe": "p", "repeat": "1"}],
         [{"task": "t", "probe": "p", "seed": True}],
+        [{"task": 1, "probe": "p"}],
+        [{"task": "t", "probe": "p", "cold": "yes"}],
+        [{"task": "t", "probe": "p", "clock": 365}],
+        [{"task": "t", "probe": "p", "clock": "tomorrow"}],
+        [{"task": "t", "probe": "p", "clock": "@2031-02-31"}],
+        [{"task": "t", "probe": "p", "load": 10**9}],
+        [{"task": "t", "probe": "p", "noise": -1}],
+        [{"task": "t", "probe": "p", "manner": "sideways"}],
+        [{"task": "t", "probe": "p", "home": "/proc"}],
+        [{"task": "t", "probe": "p", "timezone": "x\u0000y"}],
         [{}] * 2000,
     ],
 )

@@ -69,7 +69,7 @@ def _found(context: Context, task: Task, probe: str, cause: Cause) -> Found:
         "expected": "the result without the change",
         "seen": [seen_evidence(before), seen_evidence(after)],
         "difference": cause.difference,
-        "changed": {**cause.variation.changes(), "names": names},
+        "changed": names,
         "runs": len(cause.runs),
     }
     if any(name == "clock" for name, _ in parts):

@@ -55,14 +55,17 @@ def ask_from_evidence(document: Mapping[str, Any]) -> Ask:
 
     Raises:
         KeyError: A field is missing.
+        TypeError: It is no object of named fields.
         msgspec.ValidationError: A field has the wrong type.
     """
+    if not isinstance(document, Mapping):
+        raise TypeError("an ask is an object of named fields")
     names = {item.name for item in fields(Variation)}
     changes = {name: value for name, value in document.items() if name in names}
     return Ask(
-        task=str(document["task"]),
-        probe=str(document["probe"]),
+        task=msgspec.convert(document["task"], str),
+        probe=msgspec.convert(document["probe"], str),
         variation=msgspec.convert(changes, Variation),
-        repeat=int(document["repeat"]),
-        cold=bool(document.get("cold", False)),
+        repeat=msgspec.convert(document["repeat"], int),
+        cold=msgspec.convert(document.get("cold", False), bool),
     )

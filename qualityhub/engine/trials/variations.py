@@ -33,6 +33,16 @@ ALL: frozenset[Family] = frozenset({"function", "scorer", "episode", "task"})
 PROGRAMS: frozenset[Family] = frozenset({"function", "scorer", "episode"})
 _SHIFT = re.compile(r"([+-])(\d{1,6})d")
 _DATE = re.compile(r"@(\d{4}-\d{2}-\d{2})(?: (\d{2}:\d{2}:\d{2}))?")
+_NAMES = ("timezone", "locale", "user", "hostname")
+_NAME = re.compile(r"[A-Za-z0-9._/+-]{0,64}")
+_MOST = {
+    "hash_seed": 2**32 - 1,
+    "seed": 2**63 - 1,
+    "umask": 0o777,
+    "cpus": 1024,
+    "load": 64,
+    "noise": 1000,
+}
 _MANY_PATIENCE = 8.0
 _MOST_PATIENCE = 10.0
 
@@ -163,17 +173,39 @@ def manners(variation: Variation) -> tuple[str, ...]:
 def name_of(part: Part, family: Family = "scorer") -> str:
     """Return how messages name one change."""
     field, value = part
-    kinds = [kind for kind in KINDS if kind.field == field and family in kind.families]
-    kind = next((kind for kind in kinds if value in kind.values), kinds[0] if kinds else None)
-    label = kind.label if kind else field.replace("_", " ")
-    if field in {"manner", "order"} or value is True:
-        return label if field != "order" else f"{label} {value}"
+    kinds = sorted(
+        (kind for kind in KINDS if kind.field == field),
+        key=lambda kind: (value not in kind.values, family not in kind.families),
+    )
+    label = kinds[0].label if kinds else field.replace("_", " ")
+    if field == "manner" or value is True:
+        return label
     return f"{label} {value:03o}" if field == "umask" else f"{label} {value}"
 
 
 def names_of(variation: Variation, family: Family = "scorer") -> str:
     """Return everything a variation changes, in words."""
     return ", ".join(name_of(part, family) for part in parts_of(variation)) or "nothing"
+
+
+def check_variation(variation: Variation) -> None:
+    """Refuse what no rule would ask for: a report is foreign text.
+
+    Raises:
+        InvalidInputError: A value is out of bounds or names nothing that is known.
+    """
+    if variation.clock:
+        clock_shift_s(variation.clock)
+    known = {value for kind in KINDS if kind.field == "manner" for value in kind.values}
+    good = (
+        all(0 <= getattr(variation, name) <= most for name, most in _MOST.items())
+        and all(_NAME.fullmatch(getattr(variation, name)) for name in _NAMES)
+        and all(not path or path in {FOLDER, HOME} for path in (variation.folder, variation.home))
+        and variation.order in {"", "reversed"}
+        and known.issuperset(manners(variation))
+    )
+    if not good:
+        raise InvalidInputError("variation.unknown", "No rule changes a trial in this way.")
 
 
 def clock_shift_s(clock: str, today: datetime | None = None) -> int:
