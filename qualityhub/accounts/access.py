@@ -91,6 +91,20 @@ def check_role(actor: Actor, team_id: int, need: Role, what: str) -> None:
         )
 
 
+def check_operator(actor: Actor) -> None:
+    """Let pass who runs this hub: what belongs to the hub and to no team is theirs to see.
+
+    Raises:
+        ForbiddenError: Somebody else.
+    """
+    if not actor.user.is_staff:
+        raise ForbiddenError(
+            "access.operator",
+            "This is for the operators of the hub.",
+            "Ask one of them; an operator can make others so on the admin pages.",
+        )
+
+
 def not_found(what: str) -> NotFoundError:
     """Return the one answer for "does not exist" and "is not yours to see"."""
     return NotFoundError(f"{what}.not_found", f"There is no such {what}.")

@@ -14,6 +14,7 @@ from qualityhub.api.v1 import (
     registry,
     versions,
     waivers,
+    workers,
 )
 
 app_name = "api"
@@ -26,6 +27,7 @@ v1: list[URLPattern | URLResolver] = [
     *waivers.urlpatterns,
     *audits.urlpatterns,
     *gates.urlpatterns,
+    *workers.urlpatterns,
 ]
 urlpatterns = [
     path("v1/", include(v1)),

@@ -78,6 +78,9 @@ STATES: dict[str, State] = {
     "cancelled": State("cancelled", "dash", "idle"),
     "open": State("open for rows", "dots", "idle"),
     "sealed": State("sealed", "check", "good"),
+    # Workers.
+    "live": State("live", "check", "good"),
+    "stale": State("stale", "clock", "warn"),
     # Tokens.
     "active": State("active", "check", "good"),
     "expired": State("expired", "clock", "idle"),

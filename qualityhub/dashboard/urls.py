@@ -9,6 +9,7 @@ from qualityhub.dashboard.views import (
     environments,
     gates,
     inspections,
+    operations,
     overview,
     results,
     tokens,
@@ -41,5 +42,6 @@ urlpatterns = [
     path("checkpoints/", results.checkpoints, name="checkpoints"),
     path("tokens/", tokens.tokens, name="tokens"),
     path("tokens/<str:token_id>/revoke/", tokens.revoke, name="token-revoke"),
+    path("workers/", operations.workers, name="workers"),
     path("upload/", upload.upload, name="upload"),
 ]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 
-from qualityhub.inspections.models import AuditRun, Batch, Inspection, Waiver
+from qualityhub.inspections.models import AuditRun, Batch, Inspection, Share, Waiver, Worker
+from qualityhub.platform.audit import audit
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -64,3 +65,45 @@ class AuditRunAdmin(LookOnly):
 
     list_display = ("public_id", "team", "trigger", "status", "started", "remaining", "created_at")
     list_select_related = ("team",)
+
+
+@admin.register(Worker)
+class WorkerAdmin(LookOnly):
+    """Workers as they last said of themselves."""
+
+    list_display = ("name", "version", "processes", "started_at", "seen_at")
+
+
+@admin.register(Share)
+class ShareAdmin(ModelAdmin):
+    """What domains and teams get of the workers: the one thing that operators set here."""
+
+    list_display = ("__str__", "most_leased", "weight")
+    list_select_related = ("domain", "team")
+    autocomplete_fields = ("domain",)
+
+    def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:
+        """Save it, and record who did."""
+        super().save_model(request, obj, form, change)
+        self._record(request, obj, "share.changed" if change else "share.set")
+
+    def delete_model(self, request: Any, obj: Any) -> None:
+        """Delete it, and record who did."""
+        self._record(request, obj, "share.removed")
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: Any, queryset: Any) -> None:
+        """Delete several, and record each."""
+        for row in queryset:
+            self.delete_model(request, row)
+
+    def _record(self, request: Any, share: Share, action: str) -> None:
+        team = share.team or share.domain.team  # type: ignore[union-attr] # One of the two is set.
+        audit(
+            actor=request.user.email,
+            action=action,
+            team=team.public_id,
+            object_id=(share.domain or team).public_id,
+            object_text=str(share),
+            after={"most_leased": share.most_leased, "weight": share.weight},
+        )

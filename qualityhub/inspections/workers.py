@@ -130,6 +130,40 @@ def worker_of(holder: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Depth:
+    """What waits for a worker.
+
+    Attributes:
+        waiting: Batches that wait.
+        in_hand: Batches that are being done.
+        reasons: What inspections wait for that no worker has, and how many of them.
+    """
+
+    waiting: int
+    in_hand: int
+    reasons: tuple[tuple[str, int], ...]
+
+
+def queue_depth() -> Depth:
+    """Return how much waits, and for what; two queries."""
+    counts = dict(
+        Batch.objects.filter(status__in=(BatchStatus.QUEUED, BatchStatus.LEASED))
+        .values_list("status")
+        .annotate(count=Count("pk"))
+    )
+    reasons = (
+        Inspection.objects.filter(status__in=OPEN)
+        .exclude(waits_for="")
+        .values_list("waits_for")
+        .annotate(count=Count("pk"))
+        .order_by("-count", "waits_for")
+    )
+    return Depth(
+        counts.get(BatchStatus.QUEUED, 0), counts.get(BatchStatus.LEASED, 0), tuple(reasons[:20])
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Blocked:
     """Work that no live worker can do.
 

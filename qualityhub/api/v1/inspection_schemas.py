@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from qualityhub.api.base import StrictSerializer
@@ -22,6 +23,13 @@ class ProgressSerializer(serializers.Serializer[Any]):
     cached = serializers.IntegerField(source="trials_cached")
     asks = serializers.IntegerField(source="asks_total")
     round = serializers.IntegerField()
+
+
+class WaitingSerializer(serializers.Serializer[Any]):
+    """Why nobody goes on with an inspection."""
+
+    reason = serializers.CharField(source="waits_for")
+    since = serializers.DateTimeField(source="waits_since")
 
 
 class FailureSerializer(serializers.Serializer[Any]):
@@ -55,6 +63,7 @@ class InspectionSerializer(serializers.Serializer[Any]):
         source="task_counts", child=serializers.IntegerField(), help_text="By verdict."
     )
     progress = ProgressSerializer(source="*")
+    waiting = serializers.SerializerMethodField()
     error = serializers.SerializerMethodField()
     audit = serializers.SerializerMethodField()
     audit_reason = serializers.CharField()
@@ -69,6 +78,11 @@ class InspectionSerializer(serializers.Serializer[Any]):
     def get_verdict(self, inspection: Any) -> str | None:
         """Return the verdict, or null before the end."""
         return inspection.verdict or None
+
+    @extend_schema_field(WaitingSerializer(allow_null=True))
+    def get_waiting(self, inspection: Any) -> dict[str, Any] | None:
+        """Return what it waits for while no worker can go on with it, or null."""
+        return dict(WaitingSerializer(inspection).data) if inspection.waits_for else None
 
     def get_error(self, inspection: Any) -> dict[str, str] | None:
         """Return why our machinery gave up, or null."""

@@ -35,6 +35,7 @@ NAVIGATION = (
     ("Rules", "rules", ("rules", "rule")),
     ("Tokens", "tokens", ("tokens",)),
 )
+OPERATIONS = (("Workers", "workers", ("workers",)),)
 MEASURES = {
     "input_tokens": "input tokens",
     "output_tokens": "output tokens",
@@ -57,7 +58,7 @@ def navigation(context: Context) -> list[dict[str, Any]]:
     here = match.url_name if match is not None and match.app_names == ["dashboard"] else ""
     return [
         {"label": label, "url": reverse(f"dashboard:{name}"), "current": here in names}
-        for label, name, names in NAVIGATION
+        for label, name, names in (*NAVIGATION, *(OPERATIONS if user.is_staff else ()))
     ]
 
 

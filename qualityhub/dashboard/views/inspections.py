@@ -167,6 +167,8 @@ def progress_of(found: Inspection) -> dict[str, Any]:
     done, total = found.trials_done, found.trials_total
     if found.status not in OPEN:
         message = "It has ended"
+    elif found.waits_for:
+        message = f"Pending: {found.waits_for}"
     elif total:
         message = f"{done:,} of {total:,} trials so far, round {found.round}"
     else:
