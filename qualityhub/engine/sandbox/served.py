@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -95,6 +97,7 @@ def serve_request(call: Call, preload: tuple[str, ...]) -> dict[str, Any]:
         "python": call.python,
         "program": call.program,
         "preload": preload,
+        "programs": PROGRAMS,
         # Never what the environment itself brings.
         "allowed": (TARGET, PROGRAMS),
         "capabilities": [_NUMBERS[name] for name in CAPABILITIES],
@@ -117,6 +120,7 @@ class BwrapServer:
         self._key = key
         self._preload = preload
         self._completed = completed
+        _SERVERS.add(self)
 
     def run(self, command: Command) -> Completed:
         """Run one command in a fresh world; see the port for the contract."""
@@ -146,3 +150,13 @@ class BwrapServer:
     def close(self) -> None:
         """End the server and the trial that it may be running."""
         self._channel.close()
+
+
+def _after_fork() -> None:
+    # The server must see its owner go although a child of the owner lives on.
+    for server in tuple(_SERVERS):
+        server.close()
+
+
+_SERVERS: weakref.WeakSet[BwrapServer] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_after_fork)

@@ -67,6 +67,10 @@ class Served(Watch):
         super().__init__(pid, **files)
         self.death = death
 
+    def open_death(self) -> int:
+        """Return a descriptor of the trial: it may be over, and its number another's, by now."""
+        return os.dup(self.death)
+
     def end(self) -> int:
         """End the trial where it still lives.
 
@@ -148,6 +152,7 @@ class Server:
         by_kernel = self._trials.limited if self._trials is not None else set()
         config = {
             "program": wanted["program"],
+            "ours": os.path.dirname(wanted["program"]) == wanted["programs"],
             "preload": wanted["preload"],
             "allowed": permitted,
             "folders": request["folders"],

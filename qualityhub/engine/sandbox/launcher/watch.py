@@ -70,7 +70,7 @@ class Watch:
             deadline: Monotonic time at which the tree is killed.
             memory_bytes: Sampled limit of the tree, 0 where the kernel enforces it.
         """
-        pidfd = os.pidfd_open(self._pid)
+        pidfd = self.open_death()
         for file in self._open:
             self._poll.register(file, select.POLLIN)
         self._poll.register(pidfd, select.POLLIN)
@@ -99,6 +99,10 @@ class Watch:
         status = self.end()
         self._drain()
         return status
+
+    def open_death(self) -> int:
+        """Return a new descriptor that becomes readable once the first process is dead."""
+        return os.pidfd_open(self._pid)
 
     def end(self) -> int:
         """End the whole tree and return the wait status of its first process."""

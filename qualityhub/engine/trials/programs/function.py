@@ -24,6 +24,13 @@ def judge(case):
     return {"outcome": "reward", "reward": 1.0, "reward_type": "number"}
 
 
+def rehearse():
+    """Do what cases do, for a process whose forks will be the cases."""
+    case = {"prompt": "def f(x):\n", "test": "def check(f):\n    assert f(1) == 1\n"}
+    for completion in ("    return x\n", "    pass\n"):
+        judge(dict(case, completion=completion, entry_point="f"))
+
+
 def main():
     """Answer every case of the payload."""
     payload, answer, channel = common.start()

@@ -12,7 +12,8 @@ import sys
 
 THEIRS = frozenset(sys.modules)
 
-import array  # noqa: E402 - what was loaded before us must be known first
+import _signal  # noqa: E402 - what was loaded before us must be known first
+import array  # noqa: E402
 import ctypes  # noqa: E402
 import gc  # noqa: E402
 import json  # noqa: E402
@@ -30,6 +31,7 @@ MESSAGE = 1 << 18
 OWN_INODES = 64
 # The init and the moment between its fork and the program's.
 OWN_PIDS = 3
+REHEARSALS = 40
 
 NEW_WORLD = 0x00020000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 """CLONE_NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
@@ -42,6 +44,8 @@ CALLS = {
     "aarch64": {"clone": 220, "pivot_root": 41, "capset": 91},
 }[os.uname().machine]
 CLOSE_RANGE = 436
+AF_INET, SOCK_DGRAM, SIOCSIFFLAGS = 2, 2, 0x8914
+LOOPBACK_UP = b"lo".ljust(16, b"\0") + b"\x01\0".ljust(24, b"\0")
 
 # The lock stays with us across a call: a clone must come back in both processes holding it.
 LIBC = ctypes.PyDLL(None, use_errno=True)
@@ -63,16 +67,15 @@ def checked(result, what):
     return result
 
 
-def mount(source, target, kind, flags, options=""):
-    """Mount a file system, or bind a folder."""
-    done = LIBC.mount(
-        os.fsencode(source),
-        os.fsencode(target),
-        kind.encode(),
-        ctypes.c_ulong(flags),
-        options.encode(),
-    )
-    checked(done, "mount %s at %s" % (kind or source, target))
+def mount(*arguments):
+    """Mount a file system, or bind a folder, as :func:`mounting` packed it."""
+    checked(LIBC.mount(*arguments), arguments[1].decode("utf-8", "replace"))
+
+
+def mounting(source, target, kind, flags, options=""):
+    """Return one step of a plan: the arguments of the C library's ``mount``, packed."""
+    packed = os.fsencode(source), os.fsencode(target), kind.encode()
+    return mount, (*packed, ctypes.c_ulong(flags), os.fsencode(options))
 
 
 def clone():
@@ -144,6 +147,10 @@ def serve(link):
     for file in (0, 1, 2):
         os.dup2(null, file)
     os.close(null)
+    config["plan"] = plan(config)
+    config["drop"] = dropping(config["capabilities"], bytes.fromhex(config["filter"]))
+    config["threads"] = threads() > 1
+    rehearse(code if config["ours"] else None)
     gc.collect()
     gc.freeze()
     link.send(b'{"ready": true}')
@@ -221,7 +228,7 @@ def threads():
 def start(link, files, config, request):
     """Run one trial and report its end; return True in the trial's own process."""
     between = 0
-    if threads() > 1:
+    if config["threads"]:
         # The C library's own fork lets libraries put their threads away; a bare clone does not.
         between = os.fork()
     if between == 0:
@@ -244,129 +251,150 @@ def become_world(link, files, config, request):
     stdin, stdout, stderr, gate = files
     link.close()
     # The first process of a namespace ignores what it has no handler for.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    door = socket.socket(fileno=gate)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
-        door.send(b"m")
-        if door.recv(1) != b"y":
+        os.write(gate, b"m")
+        if os.read(gate, 1) != b"y":
             os._exit(1)
         places = build(config, request)
         limit(config, request["limits"])
-        drop(config["capabilities"], bytes.fromhex(config["filter"]))
-        door.sendmsg(
-            [b"u"],
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", places))] if places else [],
-        )
+        drop(config["drop"])
+        if places:
+            door = socket.socket(fileno=os.dup(gate))
+            rights = array.array("i", places)
+            door.sendmsg([b"u"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            door.detach()
+        else:
+            os.write(gate, b"u")
         for target, source in enumerate((stdin, stdout, stderr)):
             os.dup2(source, target)
         close_from(3)
-        door.detach()
     except BaseException as error:
+        text = "%s: %s" % (type(error).__name__, error)
         try:
-            door.send(b"e" + ("%s: %s" % (type(error).__name__, error)).encode("utf-8", "replace"))
+            os.write(gate, b"e" + text.encode("utf-8", "replace")[:2000])
         finally:
             os._exit(1)
     child = os.fork()
     if child == 0:
         return True
     null = os.open(os.devnull, os.O_RDWR)
-    for file in (0, 1, 2, null):
-        os.dup2(null, file) if file != null else os.close(null)
+    for file in (0, 1, 2):
+        os.dup2(null, file)
     while True:
         done, status = os.wait()
         if done == child:
             os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
 
 
+def plan(config):
+    """Return the steps that make a trial's root, worked out once: every trial takes the same."""
+    steps = [mounting(ROOT, ROOT, "", MS_BIND)]
+    folder = folders(steps)
+    for path, mode in config["folders"]:
+        folder(path, mode)
+    for name, target in config["links"]:
+        steps.append((os.symlink, (target, ROOT + name)))
+    for number, item in enumerate(config["mounts"]):
+        if item["is_folder"]:
+            folder(item["target"])
+        else:
+            folder(item["target"].rpartition("/")[0])
+            steps.append((touch, (ROOT + item["target"],)))
+        steps += placing(number, item)
+    folder(config["cwd"].rstrip("/"))
+    return steps + surroundings()
+
+
+def folders(steps):
+    """Return a function that adds the steps of making a folder, with those it lies in, once."""
+    made = {"", "/"}
+
+    def folder(path, mode=0o755):
+        parent = path.rpartition("/")[0]
+        if parent not in made:
+            folder(parent)
+        if path not in made:
+            made.add(path)
+            steps.append((os.mkdir, (ROOT + path, mode)))
+        elif mode != 0o755:
+            steps.append((os.chmod, (ROOT + path, mode)))
+
+    return folder
+
+
+def surroundings():
+    """Return the steps that lend the device files and show the trial its own processes."""
+    steps = []
+    steps.append(mounting("/dev", ROOT + "/dev", "", MS_BIND | MS_REC))
+    options = "newinstance,ptmxmode=0666,mode=620"
+    flags = MS_NOSUID | MS_NOEXEC
+    steps.append(mounting("devpts", ROOT + "/dev/pts", "devpts", flags, options))
+    steps.append((os.mkdir, (TOP + "/shm", 0o1777)))
+    steps.append(mounting(TOP + "/shm", ROOT + "/dev/shm", "", MS_BIND))
+    flags |= MS_NODEV
+    steps.append(mounting("proc", ROOT + "/proc", "proc", flags))
+    for name in ("sys", "sysrq-trigger", "irq", "bus"):
+        # What the trial's root could write of the kernel is read-only.
+        if os.path.lexists("/proc/" + name):
+            path = ROOT + "/proc/" + name
+            steps.append(mounting(path, path, "", MS_BIND))
+            steps.append(mounting("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags))
+    return steps
+
+
+def placing(number, item):
+    """Return the steps of one mount of the world."""
+    target = ROOT + item["target"]
+    if item["mode"] == "ro":
+        return [mounting(item["source"], target, "", MS_BIND | MS_REC)]
+    upper = "%s/%d" % (TOP, number)
+    if item["mode"] == "scratch":
+        return [
+            (os.mkdir, (upper, item["permissions"])),
+            mounting(upper, target, "", MS_BIND),
+        ]
+    options = "lowerdir=%s,upperdir=%s,workdir=%sw,userxattr" % (item["source"], upper, upper)
+    return [
+        (os.mkdir, (upper, os.stat(item["source"]).st_mode & 0o7777)),
+        (os.mkdir, (upper + "w", 0o755)),
+        mounting("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options),
+    ]
+
+
+def touch(path):
+    """Make an empty file."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+
+
 def build(config, request):
     """Make the root that the trial sees and enter it; return its writable places where asked."""
-    try:
-        checked(LIBC.unshare(ctypes.c_int(NEW_CGROUP)), "unshare")
-    except OSError:
-        pass
+    LIBC.unshare(NEW_CGROUP)
     os.umask(0)
     loopback()
-    mount("none", "/", "", MS_REC | MS_PRIVATE)
-    size = "size=%d,nr_inodes=%d,mode=755" % (
-        request["limits"]["disk_bytes"],
-        request["limits"]["files"] + OWN_INODES,
-    )
-    mount("tmpfs", TOP, "tmpfs", MS_NOSUID | MS_NODEV, size)
+    limits = request["limits"]
+    size = "size=%d,nr_inodes=%d,mode=755" % (limits["disk_bytes"], limits["files"] + OWN_INODES)
+    LIBC.mount(b"none", b"/", b"", ctypes.c_ulong(MS_REC | MS_PRIVATE), b"")
+    mount(b"tmpfs", TOP.encode(), b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), size.encode())
     os.mkdir(ROOT, 0o755)
-    mount(ROOT, ROOT, "", MS_BIND)
-    for folder, mode in config["folders"]:
-        os.makedirs(ROOT + folder, 0o755, exist_ok=True)
-        os.chmod(ROOT + folder, mode)
-    for name, target in config["links"]:
-        os.symlink(target, ROOT + name)
-    writable = ["/"]
-    for number, item in enumerate(config["mounts"]):
-        place(number, item)
-        if item["mode"] != "ro":
-            writable.append(item["target"])
-    os.makedirs(ROOT + config["cwd"], 0o755, exist_ok=True)
-    devices()
-    processes()
+    for step, arguments in config["plan"]:
+        step(*arguments)
     os.chdir(ROOT)
     call("pivot_root", b".", b".")
-    checked(LIBC.umount2(b".", ctypes.c_int(2)), "umount")
+    checked(LIBC.umount2(b".", 2), "umount")
     os.chdir(config["cwd"])
     os.umask(config["umask"])
     if not request["collect"]:
         return []
-    return [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in writable]
-
-
-def place(number, item):
-    """Make one mount of the world."""
-    target = ROOT + item["target"]
-    if item["is_folder"]:
-        os.makedirs(target, 0o755, exist_ok=True)
-    else:
-        os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
-    if item["mode"] == "ro":
-        mount(item["source"], target, "", MS_BIND | MS_REC)
-        return
-    upper = "%s/%d" % (TOP, number)
-    os.mkdir(upper)
-    if item["mode"] == "scratch":
-        os.chmod(upper, item["permissions"])
-        mount(upper, target, "", MS_BIND)
-        return
-    os.chmod(upper, os.stat(item["source"]).st_mode & 0o7777)
-    os.mkdir(upper + "w")
-    options = "lowerdir=%s,upperdir=%s,workdir=%sw,userxattr" % (item["source"], upper, upper)
-    mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
-
-
-def devices():
-    """Lend the device files; terminals and shared memory are the trial's own."""
-    mount("/dev", ROOT + "/dev", "", MS_BIND | MS_REC)
-    options = "newinstance,ptmxmode=0666,mode=620"
-    mount("devpts", ROOT + "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
-    os.mkdir(TOP + "/shm")
-    os.chmod(TOP + "/shm", 0o1777)
-    mount(TOP + "/shm", ROOT + "/dev/shm", "", MS_BIND)
-
-
-def processes():
-    """Show the trial its own processes; what its root could write of the kernel is read-only."""
-    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    mount("proc", ROOT + "/proc", "proc", flags)
-    for name in ("sys", "sysrq-trigger", "irq", "bus"):
-        path = ROOT + "/proc/" + name
-        if os.path.lexists(path):
-            mount(path, path, "", MS_BIND)
-            mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
+    writable = [item["target"] for item in config["mounts"] if item["mode"] != "ro"]
+    return [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in ["/", *writable]]
 
 
 def loopback():
     """Bring up the only network device."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        request = ctypes.create_string_buffer(b"lo".ljust(16, b"\0") + b"\x01\0".ljust(24, b"\0"))
-        number = 0x8914  # SIOCSIFFLAGS
-        checked(LIBC.ioctl(handle.fileno(), ctypes.c_ulong(number), request), "ioctl")
+    handle = checked(LIBC.socket(AF_INET, SOCK_DGRAM, 0), "socket")
+    checked(LIBC.ioctl(handle, SIOCSIFFLAGS, LOOPBACK_UP), "ioctl")
+    os.close(handle)
 
 
 def limit(config, limits):
@@ -393,29 +421,51 @@ class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("lines", ctypes.c_char_p)]
 
 
-def drop(kept, rules):
-    """Keep only these capabilities, for good, and load the trial's filter."""
-    number = 0
-    while number < 64:
-        if number not in kept and LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
-            break
-        number += 1
-    if number < 37:
-        raise OSError(ctypes.get_errno(), "the bounding set cannot be lowered")
+def dropping(kept, rules):
+    """Return what :func:`drop` needs, worked out once."""
+    with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
+        last = int(file.read())
     low = sum(1 << item for item in kept if item < 32)
     high = sum(1 << (item - 32) for item in kept if item >= 32)
-    head = array.array("I", [0x20080522, 0])
-    sets = array.array("I", [low, low, low, high, high, high])
-    call("capset", ctypes.c_char_p(head.tobytes()), ctypes.c_char_p(sets.tobytes()))
-    checked(LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    lines = Filter(len(rules) // 8, rules)
-    checked(LIBC.prctl(PR_SET_SECCOMP, 2, ctypes.byref(lines), 0, 0), "seccomp")
+    return {
+        "bounding": [item for item in range(last + 1) if item not in kept],
+        "head": array.array("I", [0x20080522, 0]).tobytes(),
+        "sets": array.array("I", [low, low, low, high, high, high]).tobytes(),
+        "filter": Filter(len(rules) // 8, rules),
+    }
+
+
+def drop(given):
+    """Keep only some capabilities, for good, and load the trial's filter."""
+    prctl = LIBC.prctl
+    for item in given["bounding"]:
+        if prctl(PR_CAPBSET_DROP, item, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "the bounding set cannot be lowered")
+    call("capset", given["head"], given["sets"])
+    checked(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    checked(prctl(PR_SET_SECCOMP, 2, ctypes.byref(given["filter"]), 0, 0), "seccomp")
 
 
 def close_from(first):
     """Close every file from a number on."""
     if LIBC.syscall(*[ctypes.c_long(item) for item in (CLOSE_RANGE, first, 0x7FFFFFFF, 0)]) != 0:
         os.closerange(first, 1 << 16)
+
+
+def rehearse(code):
+    """Do what a program does a few times; a program of ours brings a function for that.
+
+    The interpreter writes into code while that is new to it, and a page that is written costs each
+    trial a copy.
+    """
+    document = sys.modules.get("json", json)
+    names = {"__name__": "rehearsal"}
+    if code is not None:
+        exec(code, names)
+    for _ in range(REHEARSALS):
+        document.loads(document.dumps({"a": [1, 2.5, None, True], "b": {"c": "d"}}))
+        if "rehearse" in names:
+            names["rehearse"]()
 
 
 def refresh():
@@ -429,7 +479,7 @@ def refresh():
 def run(program):
     """Be the program, as the interpreter would run it from the start; never returns."""
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     refresh()
     module = types.ModuleType("__main__")
