@@ -18,7 +18,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from qualityhub.engine.errors import MachineryError, QualityHubError, SandboxUnavailableError
 from qualityhub.engine.sandbox.container_images import image_of
-from qualityhub.engine.sandbox.container_life import sweep
+from qualityhub.engine.sandbox.container_life import remove, sweep
 from qualityhub.engine.sandbox.container_run import ContainerRun, Running, kill
 from qualityhub.engine.sandbox.container_traits import Traits, find_traits
 from qualityhub.engine.sandbox.engine import connect, engine_address
@@ -63,6 +63,8 @@ class ContainerSandbox:
         self._interpreter: Interpreter | None = None
         self._traits: Traits | None = None
         self._runs: dict[int, Running] = {}
+        # Containers that an engine under way did not remove: asked again when it answers.
+        self._left: set[str] = set()
 
     def capability(self) -> Capability:
         """Say whether an engine answers and has the image; the first call asks it."""
@@ -95,6 +97,7 @@ class ContainerSandbox:
         if refused is not None:
             return refused
         client = self._client()
+        self._tidy(client)
         running = Running()
         self._runs[id(running)] = running
         try:
@@ -110,7 +113,9 @@ class ContainerSandbox:
                 "sandbox.engine", f"the container engine failed: {error}"
             ) from error
         finally:
-            del self._runs[id(running)]
+            self._runs.pop(id(running), None)
+            if running.left:
+                self._left.add(running.container)
 
     def prepare(self, base: Path) -> None:
         """See that the engine has the image of an exported tree.
@@ -134,7 +139,13 @@ class ContainerSandbox:
         if client is not None:
             for running in tuple(self._runs.values()):
                 kill(client, running)
+            self._tidy(client)
             client.close()
+
+    def _tidy(self, client: docker.DockerClient) -> None:
+        for container in tuple(self._left):
+            if remove(client, container):
+                self._left.discard(container)
 
     def _client(self) -> docker.DockerClient:
         with self._lock:

@@ -68,7 +68,9 @@ def lay_out(
             if command.stdin:
                 _file(out, shim.stdin_file(), command.stdin, uid)
             _file(out, shim.START, shim.script(command, hidden), uid)
-        size = file.tell()
+            size = out.offset
+        # Readers stop at the end mark, and what is padded after it may then find nobody.
+        file.truncate(size + 2 * tarfile.BLOCKSIZE)
         file.seek(0)
         client.api.put_archive(container, "/", file)
     return size

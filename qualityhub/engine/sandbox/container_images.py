@@ -77,7 +77,8 @@ def _give(client: docker.DockerClient, base: Path, owner: int) -> None:
     try:
         with os.fdopen(source, "rb") as stream:
             pieces = iter(lambda: stream.read(_PIECE), b"")
-            client.api.import_image_from_stream(pieces, repository=REPOSITORY, tag=base.name)
+            # Name and tag in one: not every engine reads the tag by itself.
+            client.api.import_image_from_stream(pieces, repository=f"{REPOSITORY}:{base.name}")
     finally:
         writer.join()
     if problem:

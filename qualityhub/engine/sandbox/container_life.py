@@ -44,17 +44,24 @@ def create(client: docker.DockerClient, config: dict[str, Any]) -> str:
         time.sleep(_PAUSE_S)
 
 
-def remove(client: docker.DockerClient, container: str) -> None:
-    """Kill and remove a container; engines that are still tidying up are asked again."""
+def remove(client: docker.DockerClient, container: str) -> bool:
+    """Kill and remove a container and return whether it is gone.
+
+    Engines that are still tidying up are asked again.
+    """
     for turn in range(_REMOVALS):
         try:
             client.api.remove_container(container, force=True, v=True)
         except NotFound:
-            return
-        except (DockerException, OSError):
+            return True
+        except (OSError, ValueError):
+            # Nobody answers: that is not for us to sit out.
+            return False
+        except DockerException:
             time.sleep(_PAUSE_S * turn)
         else:
-            return
+            return True
+    return False
 
 
 def sweep(client: docker.DockerClient) -> None:

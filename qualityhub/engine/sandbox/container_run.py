@@ -38,7 +38,15 @@ _SAMPLE_S = 0.5
 # Looking may take a tenth of the time at most.
 _REST = 10
 _GRACE_S = 30
-_NO_SHELL = ("no such file", "not found", "executable file", "permission denied", "exec format")
+_NO_SHELL = (
+    "/bin/sh: no such file",
+    '"/bin/sh\\": no such file',
+    "/bin/sh: not a directory",
+    "executable file not found",
+    "executable file `/bin/sh` not found",
+    "command that was not found",
+    "exec format error",
+)
 
 
 @dataclass(slots=True)
@@ -48,10 +56,12 @@ class Running:
     Attributes:
         container: Its id, empty before it is created.
         given_up: Set where what becomes of it is no longer wanted.
+        left: Set where it could not be removed.
     """
 
     container: str = ""
     given_up: bool = False
+    left: bool = False
 
 
 @dataclass(slots=True)
@@ -119,7 +129,7 @@ class ContainerRun:
             )
             return self._watch(running, laid)
         finally:
-            remove(self._client, running.container)
+            running.left = not remove(self._client, running.container)
 
     def _config(self) -> dict[str, Any]:
         command = self._command
@@ -175,17 +185,20 @@ class ContainerRun:
     def _watch(self, running: Running, laid: int) -> Completed:
         client, container = self._client, running.container
         output = _Output(self._command.limits.output_bytes)
-        attached = client.api.attach_socket(
-            container, params={"stdout": 1, "stderr": 1, "stream": 1}
-        )
+        try:
+            # Before the start, or the first words would be lost; some engines see only here, others
+            # at the start, that there is nothing to start.
+            attached = client.api.attach_socket(
+                container, params={"stdout": 1, "stderr": 1, "stream": 1}
+            )
+        except APIError as error:
+            return _without_shell(error)
         reader = threading.Thread(target=_read, args=(attached, output), daemon=True)
         try:
             try:
                 client.api.start(container)
             except APIError as error:
-                if any(sign in str(error).lower() for sign in _NO_SHELL):
-                    return not_started(127, "the image has no /bin/sh")
-                raise
+                return _without_shell(error)
             reader.start()
             end = self._until_dead(running, reader, laid)
             reader.join(_GRACE_S)
@@ -271,6 +284,13 @@ def kill(client: docker.DockerClient, running: Running) -> None:
     if running.container:
         with contextlib.suppress(DockerException, OSError):
             client.api.kill(running.container)
+
+
+def _without_shell(error: APIError) -> Completed:
+    """Return the result of a container whose image has nothing to start; raise everything else."""
+    if any(sign in str(error).lower() for sign in _NO_SHELL):
+        return not_started(127, "the image has no /bin/sh")
+    raise error
 
 
 def _cpus(count: int) -> str:

@@ -1,12 +1,25 @@
 """The sandbox port: run one foreign command in a fresh world, and its failure contract.
 
-What is a *result*: whatever the foreign command does. Non-zero exit, signal, time-out, memory or
-disk exhaustion, output flood, missing program: all of these come back as :class:`Completed`.
+What is a *result*: whatever the foreign command does. All of these come back as
+:class:`Completed`:
 
-What is an *exception*: only our own machinery. :class:`SandboxUnavailableError` means this host
-cannot run foreign code with this provider; :class:`MachineryError` means a world could not be
-built or read back although it should have been. Neither says anything about the environment, and
-neither may become a finding.
+* it exits (``exit_code``) or a signal ends it (``signal``; an exit with 128 + n reads as signal n);
+* it cannot be started: 127 where its program, or the shell that a container starts with, is not in
+  the world; 126 where it may not be executed or its words are none (a NUL byte, no text);
+* it runs out of time: ``timed_out``, signal 9, with the output and the files it left;
+* it runs out of memory: ``out_of_memory``, whatever else ended it;
+* it writes too much: refused inside where the limit is hard, ended by signal 9 where it is soft;
+* it floods its output, which is cut and counted; leaves processes behind, which are dead before
+  the answer; leaves links, pipes or folders where files should be, which are not collected.
+
+What is an *exception*: only our own machinery. :class:`SandboxUnavailableError` means that this
+host cannot run it: no bubblewrap or no namespaces for it, no engine that answers, an image that is
+neither in the engine nor to be had. :class:`MachineryError` means that a world could not be built,
+watched or read back although it should have been: the launcher or the engine lost under way or
+answering with an error, a mount's source gone, the image removed meanwhile, the sandbox closed
+while the command ran. Then nothing of the world goes on running as soon as we can say so, and the
+same command may be tried again. Neither says anything about the environment, and neither may
+become a finding. Nothing else is raised.
 """
 
 from __future__ import annotations
