@@ -252,3 +252,42 @@ def make_version(environment):
 @pytest.fixture
 def version(make_version):
     return make_version()
+
+
+@pytest.fixture
+def make_trial(db):
+    """``make_trial(inspection, {"stdout": b"…"})`` stores a trial that answers it, with outputs."""
+    from dataclasses import replace
+
+    from qualityhub.engine.trials.model import Ask, Observation, Trial, TrialResult, Variation
+    from qualityhub.inspections.results import BatchStore, results_store
+
+    counter = iter(range(1, 10_000))
+
+    def make(inspection, outputs=None, *, observation=None, **changes):
+        number = next(counter)
+        trial = Trial(
+            program="function",
+            asks=(Ask("t1", "oracle", repeat=number),),
+            payload={},
+            trees={},
+            variation=Variation(),
+            repeat=number,
+            generation=0,
+            world="w",
+            wall_s=5.0,
+        )
+        result = TrialResult(
+            key=trial.key,
+            observations=(replace(observation or Observation("reward", 1.0), trial=trial.key),),
+            seconds=0.5,
+            cpu_seconds=0.25,
+            peak_memory_bytes=2**20,
+            exit_code=0,
+            evidence=BatchStore({}).keep(outputs) if outputs else "",
+        )
+        result = replace(result, **changes)
+        results_store(inspection, None, [(trial, result)])
+        return result
+
+    return make

@@ -13,6 +13,7 @@ from qualityhub.dashboard.views import (
     overview,
     results,
     tokens,
+    trials,
     upload,
 )
 
@@ -32,6 +33,7 @@ urlpatterns = [
         inspections.report_file,
         name="inspection-file",
     ),
+    path("trials/<str:key>/", trials.trial, name="trial"),
     path("gates/", gates.gates, name="gates"),
     path("gates/<str:gate_id>/", gates.gate, name="gate"),
     path("gates/<str:gate_id>/figure.json", gates.figure, name="gate-figure"),

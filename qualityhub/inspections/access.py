@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from qualityhub.accounts.access import check_role, not_found
 from qualityhub.accounts.choices import Role
-from qualityhub.inspections.models import AuditRun, Inspection, Waiver
+from qualityhub.engine.reports.reading import TRIAL_KEY
+from qualityhub.inspections.models import AuditRun, Inspection, TrialRecord, Waiver
 from qualityhub.platform.ids import is_public_id
 
 if TYPE_CHECKING:
@@ -31,6 +32,22 @@ def access_inspection(actor: Actor, ref: str, need: Role = Role.VIEWER) -> Inspe
     if found is None:
         raise not_found("inspection")
     check_role(actor, found.team_id, need, "inspection")
+    return found
+
+
+def access_trial(actor: Actor, key: str, need: Role = Role.VIEWER) -> TrialRecord:
+    """Return a stored trial by its key; raises as :func:`access_inspection` does.
+
+    A key is a digest that anybody with the same files can compute: it opens nothing by itself. Of
+    several teams of the actor that ran the same trial, the newest result counts.
+    """
+    known = TrialRecord.objects.filter(
+        key=key if TRIAL_KEY.fullmatch(key) else "", team__in=actor.team_ids
+    )
+    found = known.order_by("-pk").first()
+    if found is None:
+        raise not_found("trial")
+    check_role(actor, found.team_id, need, "trial")
     return found
 
 

@@ -28,7 +28,7 @@ CODE = re.compile(r"`([^`]+)`")
 LONGEST_BLOCK = 20_000
 NAVIGATION = (
     ("Overview", "overview", ("overview", "domain", "environment")),
-    ("Inspections", "inspections", ("inspections", "inspection", "inspection-findings")),
+    ("Inspections", "inspections", ("inspections", "inspection", "inspection-findings", "trial")),
     ("Gates", "gates", ("gates", "gate")),
     ("Checkpoints", "checkpoints", ("checkpoints",)),
     ("Audits", "audits", ("audits",)),
@@ -210,6 +210,12 @@ def clean(value: object, limit: int = 0) -> str:
 def block(value: object) -> str:
     """Return foreign output of many lines, controls made visible, cut where it is endless."""
     return xml_text("" if value is None else value, LONGEST_BLOCK)
+
+
+@register.filter
+def output(value: object) -> str:
+    """Return foreign output of many lines, controls made visible; the view bounds its length."""
+    return xml_text("" if value is None else value)
 
 
 @register.filter

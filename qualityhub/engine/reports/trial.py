@@ -17,7 +17,7 @@ STATES = {
 def trial_text(trial: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
     """Render a trial (``qualityhub.trial/1``) and its outputs (``qualityhub.evidence/1``)."""
     lines = [f"TRIAL  {printable(trial['trial'], 80)}"]
-    for (words, detail), count in Counter(map(_seen, trial["observations"])).items():
+    for (words, detail), count in Counter(map(seen_words, trial["observations"])).items():
         times = f" ({count:,} times)" if count > 1 else ""
         lines.append(f"  seen     {printable(words, 300)}{times}")
         lines += [f"           │ {printable(row.expandtabs(4))}" for row in detail.splitlines()]
@@ -39,7 +39,8 @@ def trial_text(trial: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _seen(observation: Mapping[str, Any]) -> tuple[str, str]:
+def seen_words(observation: Mapping[str, Any]) -> tuple[str, str]:
+    """Say what an ask showed, in words and with its foreign detail of many lines."""
     outcome = observation["outcome"]
     words = f"reward {observation['reward']}" if outcome == "reward" else outcome.replace("_", " ")
     return words, str(observation["detail"])
