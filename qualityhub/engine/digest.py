@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 PREFIX = "qh1:"
 EXACT_INTEGER = 2**53 - 1
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
 LEFT_OUT = frozenset({".git", "__pycache__", ".qualityhub"})
 
 
@@ -40,6 +44,8 @@ def canonical_json(value: object) -> bytes:
             deeper than the interpreter's stack.
     """
     try:
+        if _is_plain(value):
+            return _encode(value).encode()
         return rfc8785.dumps(_exact(value))
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
@@ -81,6 +87,23 @@ def digest_task(layers: Mapping[str, str]) -> str:
 def digest_environment(shared: str, tasks: Mapping[str, str]) -> str:
     """Return the digest of an environment from its shared files and its tasks' digests by id."""
     return digest_json("environment", {"shared": shared, "tasks": dict(tasks)})
+
+
+def _is_plain(value: object) -> bool:
+    """Whether the standard library's encoder gives the same bytes, in a tenth of the time.
+
+    It does where there is no number to round and no key that sorts otherwise as UTF-16.
+    """
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if isinstance(value, int):
+        return kind is int and -EXACT_INTEGER <= value <= EXACT_INTEGER
+    if isinstance(value, dict):
+        return kind is dict and all(
+            type(key) is str and key.isascii() and _is_plain(item) for key, item in value.items()
+        )
+    return isinstance(value, list | tuple) and all(map(_is_plain, value))
 
 
 def _exact(value: object) -> Any:

@@ -6,9 +6,11 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qualityhub.engine import digest
 from qualityhub.engine.digest import (
     PREFIX,
     canonical_json,
@@ -45,6 +47,11 @@ def test_json_vectors_hold(vector):
     assert canonical_json(vector["value"]).decode() == vector["canonical"]
     assert digest_json(vector["kind"], vector["value"]) == vector["digest"]
     assert by_hand(vector["kind"], vector["canonical"]) == vector["digest"]
+
+
+@given(values)
+def test_the_fast_way_gives_the_bytes_of_the_standard(value):
+    assert canonical_json(value) == rfc8785.dumps(digest._exact(value))
 
 
 @pytest.mark.parametrize("vector", VECTORS["trees"], ids=lambda vector: vector["digest"][4:12])
