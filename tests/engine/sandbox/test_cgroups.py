@@ -28,7 +28,7 @@ def test_a_group_outside_what_is_mounted_is_not_ours(tmp_path):
 def test_controllers_mounted_together_stay_together(tmp_path):
     mounts = line("/", tmp_path, "cgroup", "rw,cpu,cpuacct")
     (seen,) = detect("3:cpu,cpuacct:/\n", mounts)
-    assert seen.controllers == ("cpuacct",)
+    assert seen.controllers == ("cpu", "cpuacct")
 
 
 def test_version_two_needs_its_controllers_enabled(tmp_path):

@@ -7,7 +7,9 @@ import os
 import time
 from collections.abc import Iterator
 
-CONTROLLERS = ("memory", "pids", "cpuacct")
+# Of "cpu" nothing is set: being in groups of their own, trials share the processors by trial,
+# whatever number of processes and sessions one of them starts.
+CONTROLLERS = ("memory", "pids", "cpuacct", "cpu")
 _PREFIX = "qh-"
 # bubblewrap's own two processes and the moment between its fork and ours count too.
 _OWN_PIDS = 3
@@ -87,9 +89,13 @@ def _version_two(folder: str) -> Iterator[Hierarchy]:
             if "memory" not in wanted and "pids" not in wanted:
                 continue
             enabled = _read(place + "/cgroup.subtree_control").split()
-            missing = [name for name in wanted if name not in enabled]
+            missing = [name for name in wanted if name not in enabled and name != "cpu"]
             if missing:
                 _write(place + "/cgroup.subtree_control", " ".join("+" + name for name in missing))
+            if "cpu" in wanted and "cpu" not in enabled:
+                # Not while a process with real-time priority is anywhere below.
+                with contextlib.suppress(OSError):
+                    _write(place + "/cgroup.subtree_control", "+cpu")
             if _can_make(place):
                 yield Hierarchy(2, place, (*wanted, "cpuacct"))
                 return
