@@ -284,6 +284,13 @@ CASES: tuple[Case, ...] = (
         "deaf busy threads", "stuck_threads.py", "wall clock, SIGKILL", ("timeout",), limits=SMALL
     ),
     Case(
+        "busy sessions",
+        "stuck_sessions.py",
+        "a CPU group of its own for every trial, wall clock",
+        ("timeout",),
+        limits=SMALL,
+    ),
+    Case(
         "stuck in a tracing stop",
         "stuck_traced.py",
         "wall clock, SIGKILL",
