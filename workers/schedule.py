@@ -39,6 +39,11 @@ def schedule() -> dict[str, dict[str, Any]]:
             "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=50),
             "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
         },
+        "let go of the trials behind old verdicts": {
+            "task": "housekeeping.trials",
+            "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=55),
+            "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
+        },
         "forget what has expired": {
             "task": "housekeeping.expire",
             "schedule": crontab(minute=17),

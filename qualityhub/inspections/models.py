@@ -125,6 +125,11 @@ class Inspection(PublicIdModel):
     trials_total = models.PositiveIntegerField(default=0)
     trials_done = models.PositiveIntegerField(default=0)
     trials_cached = models.PositiveIntegerField(default=0)
+    trials_let_go_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="When the trials behind it were let go, but for those that findings name.",
+    )
     error_code = models.CharField(max_length=100, blank=True)
     error_message = models.TextField(blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from qualityhub.accounts.services import sign_in_links_purge
 from qualityhub.inspections.planning import needs_purge
+from qualityhub.inspections.retention import trials_let_go
 from qualityhub.inspections.workers import workers_purge
 from qualityhub.platform.heartbeats import heartbeats_purge
 from qualityhub.platform.idempotency import idempotency_purge
@@ -29,3 +30,9 @@ def expire() -> dict[str, int]:
         "workers": workers_purge(SILENT_PROCESSES_KEPT),
         "needs": needs_purge(),
     }
+
+
+@shared_task(name="housekeeping.trials", soft_time_limit=3600, time_limit=3660)
+def trials() -> dict[str, int]:
+    """Remove results and outputs of trials that nothing refers to; returns how many of each."""
+    return trials_let_go()

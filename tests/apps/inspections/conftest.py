@@ -58,12 +58,13 @@ class ScriptedRunner:
         for future in running:
             future.cancel()
 
-    def run(self, trial):
+    def known(self, trial):
         from dataclasses import replace
 
         known = self.store.get(trial.key)
-        if known is not None:
-            return replace(known, cached=True)
+        return None if known is None else replace(known, cached=True)
+
+    def run(self, trial):
         script = self.script
         if script.during is not None:
             try:
