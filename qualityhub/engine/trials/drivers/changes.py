@@ -15,6 +15,11 @@ from qualityhub.engine.trials.variations import manners
 
 REVERSED = "/qh/out/reversed"
 _WHY = 160
+_ESCAPES = {
+    "escaped": "the program {} runs without it",
+    "static": "its scripts call {}, which is linked statically",
+    "cleared": "its scripts start programs without it ({})",
+}
 _SEEDS = frozenset({"hash_seed", "seed"})
 
 
@@ -73,8 +78,8 @@ def task_changes(variation: Variation, completed: Completed) -> dict[str, Any]:
     escaped = []
     for line in completed.stdout.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(" ")
-        if name == "escaped":
-            escaped.append(f"the program {value} runs without it")
+        if name in _ESCAPES:
+            escaped.append(_ESCAPES[name].format(value))
         else:
             seen.setdefault(name, value.strip())
     applied = []

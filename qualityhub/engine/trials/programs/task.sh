@@ -39,6 +39,25 @@ watch_clock() {
   done
 }
 
+# What the scripts name and no library can be preloaded into, or start without it.
+name_escapes() {
+  cat /tests/*.sh /solution/*.sh 2>/dev/null | tr -cs 'A-Za-z0-9_./-' '\n' | sort -u |
+    while read -r word; do
+      case $word in
+        LD_PRELOAD | FAKETIME) echo "cleared $word" ;;
+        *[a-z]*) ;;
+        *) continue ;;
+      esac
+      file=$(command -v -- "$word" 2>/dev/null)
+      case $file in */*) [ -f "$file" ] || continue ;; *) continue ;; esac
+      [ "$(head -c 4 "$file" 2>/dev/null | tr -d '\177')" = ELF ] || continue
+      head -c 4096 "$file" | tr '\0' '\n' | grep -q /ld- || echo "static ${file##*/}"
+    done
+  if grep -qsE '(^|[^a-z])env +(-[a-hj-z]*i|--ignore|- )' /tests/*.sh /solution/*.sh; then
+    echo "cleared env -i"
+  fi
+}
+
 if [ "$varied" ]; then
   echo "umask $(umask)"
   echo "hostname $(cat /proc/sys/kernel/hostname 2>/dev/null)"
@@ -64,6 +83,7 @@ if [ "$clock" ]; then
     if grep -rqs mtime /tests || grep -rqsE -e "-(newer|mmin|mtime|ctime)" /tests; then
       echo "file-times"
     fi
+    name_escapes 2>/dev/null </dev/null
     known=$(cd /proc && echo [0-9]*)
     watch_clock 2>/dev/null </dev/null &
   fi
