@@ -50,7 +50,7 @@ class Varied(Rule):
             for cause in seen.causes:
                 groups = tuple(group_of(part) for part in parts_of(cause.variation))
                 if groups[0][0] in self.fields:
-                    causes.setdefault(groups, _found(context, task, probe, cause))
+                    causes.setdefault(groups, _found(context, task, probe, cause, seen))
         if causes:
             yield from causes.values()
             return
@@ -59,7 +59,7 @@ class Varied(Rule):
             yield missing
 
 
-def _found(context: Context, task: Task, probe: str, cause: Cause) -> Found:
+def _found(context: Context, task: Task, probe: str, cause: Cause, explored: Explored) -> Found:
     family = context.environment.family
     parts = parts_of(cause.variation)
     names = " together with ".join(name_of(part, family) for part in parts)
@@ -75,6 +75,8 @@ def _found(context: Context, task: Task, probe: str, cause: Cause) -> Found:
     if any(name == "clock" for name, _ in parts):
         evidence["not_shifted"] = NOT_SHIFTED
         note = " The code looks at file times, which are not shifted." if _skewed(after) else ""
+    # The way to what works only together is long: who reproduces it need not search again.
+    way = [ask for ask in explored.asks if not ask.cold] if len(parts) > 1 else []
     # Two causes of one rule are two findings; values are no part of the ground.
     grounds = " and ".join(" ".join(filter(None, group_of(part))) for part in parts)
     return Found(
@@ -86,7 +88,7 @@ def _found(context: Context, task: Task, probe: str, cause: Cause) -> Found:
         task=task.id,
         evidence=evidence,
         kind="lead" if _is_lead(parts, after) else "finding",
-        asks=(*cause.baseline, *cause.runs),
+        asks=tuple(dict.fromkeys((*cause.baseline, *cause.runs, *way))),
         severity="warning" if parts == (("manner", "reversed"),) and family == "task" else None,
     )
 
