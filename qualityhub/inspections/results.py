@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django.conf import settings
+from django.db.models import BinaryField, ExpressionWrapper, F
 
 from qualityhub.engine.blobs import BlobStore, DirectoryBlobs
 from qualityhub.engine.trials.codec import result_from_json, to_json
 from qualityhub.engine.trials.evidence import pack_outputs
 from qualityhub.engine.trials.model import Ask, Observation, Trial, TrialResult
+from qualityhub.inspections.fields import unpack
 from qualityhub.inspections.models import Batch, Inspection, InspectionTrial, TrialRecord
 from qualityhub.platform.blobs import blobs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+logger = logging.getLogger(__name__)
 CHUNK = 2000
 
 
@@ -91,8 +96,8 @@ def results_known(team_id: int, keys: Sequence[str]) -> dict[str, Known]:
     found: dict[str, Known] = {}
     for chunk in _chunks(keys):
         rows = TrialRecord.objects.filter(team_id=team_id, key__in=chunk)
-        for pk, key, document, seal in rows.values_list("pk", "key", "result", "seal"):
-            result = _opened(key, document, seal)
+        for pk, key, packed, seal in rows.values_list("pk", "key", _bytes_of("result"), "seal"):
+            result = _opened(key, packed, seal)
             if result is not None:
                 found[key] = Known(pk, result)
     return found
@@ -139,8 +144,12 @@ def results_link(inspection: Inspection, known: Sequence[tuple[Trial, Known]]) -
     return _link(inspection, links)
 
 
-def observed(inspection: Inspection) -> Observed:
+def observed(inspection: Inspection, *, whole: bool = True) -> Observed:
     """Read back everything an inspection has seen.
+
+    Args:
+        inspection: The inspection.
+        whole: Whether a damaged row is an error; else it counts as not seen, and is run again.
 
     Raises:
         ValueError: A stored row is damaged; nothing may be derived from the rest.
@@ -149,10 +158,15 @@ def observed(inspection: Inspection) -> Observed:
     rows = (
         InspectionTrial.objects.filter(inspection=inspection)
         .order_by("id")
-        .values_list("key", "asks", "cached", "failure", "record__result", "record__seal")
+        .values_list(
+            "key", "asks", "cached", "failure", _bytes_of("record__result"), "record__seal"
+        )
     )
-    for key, asks, cached, failure, document, seal in rows.iterator(CHUNK):
-        result = result_from_json(failure) if failure else _opened(key, document, seal)
+    for key, asks, cached, failure, packed, seal in rows.iterator(CHUNK):
+        result = result_from_json(failure) if failure else _opened(key, packed, seal)
+        if result is None and not whole:
+            logger.warning("trial_damaged", extra={"fields": {"trial": key}})
+            continue
         if result is None:
             raise ValueError(f"The stored result {key} is damaged.")
         state.take(key, msgspec.convert(asks, list[Ask]), result, cached=cached)
@@ -209,12 +223,20 @@ def _link(inspection: Inspection, links: Sequence[InspectionTrial]) -> int:
     return len(links) - before
 
 
-def _opened(key: str, document: Any, seal: str) -> TrialResult | None:
-    if document is None or _seal(document) != seal:
+def _bytes_of(column: str) -> ExpressionWrapper[Any]:
+    """Select a packed column as it is: one damaged row must not spoil the reading of the rest."""
+    return ExpressionWrapper(F(column), output_field=BinaryField())
+
+
+def _opened(key: str, packed: Any, seal: str) -> TrialResult | None:
+    if packed is None:
         return None
     try:
+        document = unpack(bytes(packed))
+        if _seal(document) != seal:
+            return None
         result = result_from_json(document)
-    except msgspec.ValidationError:
+    except (ValueError, zlib.error, msgspec.ValidationError):
         return None
     return result if result.key == key else None
 

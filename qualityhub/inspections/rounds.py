@@ -161,7 +161,7 @@ def batch_store_part(
 
 
 def _turn(inspection: Inspection, subject: engine.Inspection, lease: Lease) -> Turn:
-    state = observed(inspection)
+    state = observed(inspection, whole=False)
     turn = Turn(seconds=_seconds_so_far(lease))
     worlds = world_digests(subject.worlds)
     while True:
