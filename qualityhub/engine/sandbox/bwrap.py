@@ -210,6 +210,7 @@ class BwrapSandbox:
             "network": command.network,
             "hostname": command.hostname,
             "umask": command.umask,
+            "first": command.first,
             "cpus": command.cpus,
             "collect": list(command.collect),
             "keep_from": command.keep_from if command.keep is not None else "",

@@ -40,7 +40,8 @@ class Mount:
         target: Absolute path inside the world.
         source: Host folder or file; None for an empty writable folder.
         mode: ``ro`` read-only; ``overlay`` writable copy-on-write over ``source``, discarded after
-            the trial; ``scratch`` empty and writable. Both writable kinds share the disk limit.
+            the trial; ``scratch`` empty, and anybody may write. Both writable kinds share the disk
+            limit.
     """
 
     target: str
@@ -90,6 +91,9 @@ class Command:
         network: True only for build sandboxes; trials have a private loopback alone.
         hostname: Name of the world.
         umask: File mode mask of the command.
+        first: Whether the command itself is the first process of its world, as in a container:
+            no signal that it has no handler for ends it from inside, and it inherits orphans.
+            Otherwise providers that can put a small init there.
         cpus: CPUs that the command may use and sees; 0 for all of ours.
         collect: Absolute paths inside the world that are read back after every process is dead.
             Missing ones are simply absent from the result; links are never followed.
@@ -107,6 +111,7 @@ class Command:
     network: bool = False
     hostname: str = "sandbox"
     umask: int = 0o022
+    first: bool = False
     cpus: int = 0
     collect: tuple[str, ...] = ()
     keep: Path | None = None

@@ -86,6 +86,7 @@ def serve_key(command: Command, preload: tuple[str, ...] = ()) -> Hashable | Non
         command.cwd,
         command.hostname,
         command.umask,
+        command.first,
         command.cpus,
         tuple(getattr(command.limits, name) for name in _SHARED_LIMITS),
     )

@@ -224,7 +224,7 @@ class TrialRunner:
         words = payload_words(trial.variation, refused, time.time())
         if words:
             payload["variation"] = words
-        return world_command(
+        command = world_command(
             world,
             (world_python(world), "-B", f"/qh/programs/{trial.program}.py"),
             extra_mounts=mounts,
@@ -238,6 +238,7 @@ class TrialRunner:
                 output_bytes=16 * MIB,
             ),
         )
+        return replace(command, first=True)
 
     def _task_command(
         self, trial: Trial, world: World, mounts: tuple[Mount, ...], env: dict[str, str]

@@ -130,9 +130,10 @@ class ServerPool:
         ended = []
         with self._lock:
             self._running[kind] -= 1
-            if self._closed or self._left[kind] <= 0:
+            if self._closed:
                 ended.append(server)
             else:
+                # The next round may ask for more of the same.
                 self._idle[server] = kind
             while len(self._idle) > self._most:
                 ended.append(self._idle.popitem(last=False)[0])

@@ -57,6 +57,8 @@ def arguments(
     if not request["network"]:
         words.append("--unshare-net")
     words += ["--die-with-parent", "--new-session", "--hostname", request["hostname"]]
+    if request["first"]:
+        words.append("--as-pid-1")
     words += ["--cap-drop", "ALL"]
     for name in capabilities:
         words += ["--cap-add", name]

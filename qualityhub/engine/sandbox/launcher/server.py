@@ -167,6 +167,7 @@ class Server:
             ],
             "cwd": request["cwd"],
             "umask": request["umask"],
+            "first": request["first"],
             "capabilities": wanted["capabilities"],
             "filter": self._host.seccomp.hex(),
             "by_kernel": sorted(by_kernel),
@@ -350,7 +351,7 @@ def serve_many(
     root, binds, places = _first_world(stage, request, sources, brought)
     stage.ensure(PROGRAM, is_folder=False)
     binds.append((ours, PROGRAM))
-    first = {**request, "cwd": "/"}
+    first = {**request, "cwd": "/", "first": False}
     words = arguments(first, root, binds, stage.scratch(0o1777), capabilities=())
     # The kernel lets a trial mount its own only where one is in sight that nothing covers.
     words += packed(("--proc", f"{HIDDEN}/proc"))

@@ -93,6 +93,7 @@ def run_case(index, work, timeout_s, answer, channel):
         _kill(pid)
     _, status = os.waitpid(pid, 0)
     _kill(pid)
+    _bury()
     if timed_out:
         result = {"outcome": "timeout", "detail": "no result within %g s" % timeout_s}
     else:
@@ -122,6 +123,7 @@ def run_together(count, work, timeout_s, answer, channel):
         _kill(pid)
         if status is None:
             _, status = os.waitpid(pid, 0)
+        _bury()
         if left:
             result = _decode(b"", status)
             if timed_out:
@@ -286,6 +288,13 @@ def _piece(fd, pid, deadline):
 def _kill(pid):
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def _bury():
+    """Wait for what earlier cases left behind: the first process of a world inherits orphans."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _decode(data, status):

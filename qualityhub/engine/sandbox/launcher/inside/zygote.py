@@ -107,10 +107,11 @@ class NotSharedError(Exception):
 class Program:
     """What a trial's own process goes on to run, at the top of this file."""
 
-    def __init__(self, code, path, arguments):
+    def __init__(self, code, path, arguments, ours):
         self.code = code
         self.path = path
         self.arguments = arguments
+        self.ours = ours
 
 
 def receive(link):
@@ -159,9 +160,9 @@ def serve(link):
         if not message:
             os._exit(0)
         request = json.loads(message.decode("ascii"))
-        program = Program(code, config["program"], request["argv"])
+        program = Program(code, config["program"], request["argv"], config["ours"])
         if request["code"] is not None:
-            program = Program(request["code"], "-c", request["argv"])
+            program = Program(request["code"], "-c", request["argv"], False)
         if start(link, files, config, request):
             return program
 
@@ -238,16 +239,19 @@ def start(link, files, config, request):
     for file in files:
         os.close(file)
     _, status, used = os.wait4(between or pid, 0)
-    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
     if between == 0 and os.getpid() != PID:
-        os._exit(137 if code is None else code)
+        os._exit(code)
     answer = {"code": code, "cpu_s": used.ru_utime + used.ru_stime, "peak_kib": used.ru_maxrss}
     link.send(json.dumps(answer).encode())
     return False
 
 
 def become_world(link, files, config, request):
-    """Build the world, then be its init; return True in its only child."""
+    """Build the world; return True in the process that goes on as the trial's program.
+
+    That is this one where the program shall be the first of its world, else its only child.
+    """
     stdin, stdout, stderr, gate = files
     link.close()
     # The first process of a namespace ignores what it has no handler for.
@@ -275,6 +279,8 @@ def become_world(link, files, config, request):
             os.write(gate, b"e" + text.encode("utf-8", "replace")[:2000])
         finally:
             os._exit(1)
+    if config["first"]:
+        return True
     child = os.fork()
     if child == 0:
         return True
@@ -468,6 +474,11 @@ def rehearse(code):
             names["rehearse"]()
 
 
+def open_memory():
+    """Let this process be debugged and looked into, as processes usually may."""
+    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
 def refresh():
     """Give generators that were seeded by an import a state of this process's own."""
     for name in ("random", "numpy.random"):
@@ -480,7 +491,11 @@ def run(program):
     """Be the program, as the interpreter would run it from the start; never returns."""
     os.setsid()
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    if program.ours:
+        # Cases run in its children; its own memory and files stay shut to them.
+        os.register_at_fork(after_in_child=open_memory)
+    else:
+        open_memory()
     refresh()
     module = types.ModuleType("__main__")
     module.__builtins__ = __builtins__
