@@ -94,7 +94,8 @@ def _add(out: tarfile.TarFile, mount: Mount, target: str, uid: int) -> None:
         return entry if entry.isdir() or entry.isreg() or entry.issym() else None
 
     if mount.source is None:
-        mode = 0o1777 if mount.target in {"/tmp", "/var/tmp"} else 0o755  # noqa: S108
+        # Whoever the command becomes may write there.
+        mode = 0o1777 if mount.target in {"/tmp", "/var/tmp"} else 0o777  # noqa: S108
         _folder(out, target, mode, uid)
     else:
         out.add(mount.source, arcname=target.lstrip("/"), filter=own)
@@ -141,11 +142,10 @@ class Readback:
             str(PurePosixPath(path).parent)
         ):
             return None
-        mode = self._mode(path)
-        if mode is None or mode & _NOT_PLAIN:
-            return None
         with contextlib.suppress(NotFound, APIError, tarfile.TarError):
-            pieces, _ = self._client.api.get_archive(self._container, path)
+            pieces, seen = self._client.api.get_archive(self._container, path)
+            if int(seen.get("mode") or 0) & _NOT_PLAIN:
+                return None
             with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
                 for piece in pieces:
                     file.write(piece)

@@ -211,15 +211,16 @@ class ContainerRun:
     def _until_dead(self, running: Running, reader: threading.Thread, laid: int) -> _End:
         client, container, limits = self._client, running.container, self._command.limits
         started = time.monotonic()
-        layer = _layer(client, container)
+        layer: Path | None = None
         look_at = started + _SAMPLE_S
-        timed_out = full = False
+        looked = timed_out = full = alive = False
         usage = shim.Report()
         while True:
             left = started + limits.wall_s - time.monotonic()
             reader.join(max(0.0, min(left, _SAMPLE_S)))
             state = client.api.inspect_container(container)["State"]
-            if not state["Running"] or running.given_up:
+            alive = bool(state["Running"])
+            if not alive or running.given_up:
                 break
             if left <= 0:
                 timed_out = True
@@ -229,15 +230,20 @@ class ContainerRun:
                 time.sleep(_SAMPLE_S / 10)
             began = time.monotonic()
             if began >= look_at:
+                if not looked:
+                    layer, looked = _layer(client, container), True
                 full = self._is_full(container, layer, laid)
                 if full:
                     break
                 look_at = time.monotonic() + max(_SAMPLE_S, _REST * (time.monotonic() - began))
-        with contextlib.suppress(APIError):
-            client.api.kill(container)
+        if alive:
+            with contextlib.suppress(APIError):
+                client.api.kill(container)
         code = int(client.api.wait(container, timeout=_GRACE_S)["StatusCode"])
         wall_s = time.monotonic() - started
-        oom = bool(client.api.inspect_container(container)["State"].get("OOMKilled"))
+        oom = code == 137 and bool(
+            client.api.inspect_container(container)["State"].get("OOMKilled")
+        )
         return _End(code, timed_out, full, oom, wall_s, usage)
 
     def _is_full(self, container: str, layer: Path | None, laid: int) -> bool:

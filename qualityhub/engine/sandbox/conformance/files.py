@@ -88,13 +88,15 @@ def check_scratch_is_empty_and_writable(kit: Kit) -> str:
     program = (
         "import json,os\n"
         "seen=os.listdir('/mine'); open('/mine/a','w').write('x')\n"
-        "open('/tmp/a','w').write('x'); mode=os.stat('/tmp').st_mode&0o7777\n"
-        "print(json.dumps([seen, mode]))"
+        "open('/tmp/a','w').write('x'); mode=lambda p: os.stat(p).st_mode&0o7777\n"
+        "print(json.dumps([seen, mode('/tmp'), mode('/mine')]))"
     )
     for _ in range(2):
-        seen, mode = kit.ask(program, mounts=(Mount("/mine", None, "scratch"),))
+        seen, mode, open_to = kit.ask(program, mounts=(Mount("/mine", None, "scratch"),))
         if seen:
             return f"it held {seen}"
         if mode != 0o1777:
             return f"the temporary folder has mode {mode:o}"
+        if open_to & 0o777 != 0o777:
+            return f"not everybody may write to it: its mode is {open_to:o}"
     return ""

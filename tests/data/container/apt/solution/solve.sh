@@ -1,0 +1,2 @@
+#!/bin/bash
+tree --noreport --charset ascii /srv/garden > /app/garden.txt

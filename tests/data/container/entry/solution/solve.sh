@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "$(cat /run/shed/count) $SHED" > stock.txt

@@ -1,0 +1,3 @@
+#!/bin/sh
+mkdir -p /logs/verifier
+python /tests/check.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+head -n 1 /srv/rules.txt > first.txt
