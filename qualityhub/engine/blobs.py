@@ -32,6 +32,7 @@ NAME = re.compile(r"[0-9a-f]{64}")
 SPOOLED = 8 * 1024 * 1024
 AT_ONCE = 1000
 """Names that a sweep asks about at once."""
+PLACINGS = 20
 NEW, OLD, BAD = ".new-", ".old-", ".bad-"
 
 
@@ -245,13 +246,20 @@ class DirectoryBlobs:
                 if self.durable:
                     os.fsync(file.fileno())
             path = self.root / digest[:2] / digest[2:4] / f"{digest}.zst"
-            for folder in (path.parent.parent, path.parent):
-                self._made(folder, shared=shared)
-            try:
-                temporary.replace(path)
-            except (IsADirectoryError, NotADirectoryError, FileExistsError):
-                path.rename(self.root / f"{BAD}{temporary.name}")
-                temporary.replace(path)
+            for last in (False,) * PLACINGS + (True,):
+                try:
+                    for folder in (path.parent.parent, path.parent):
+                        self._made(folder, shared=shared)
+                    temporary.replace(path)
+                    break
+                except FileNotFoundError:
+                    # Pruning takes folders away that it finds empty.
+                    if last:
+                        raise
+                except (IsADirectoryError, NotADirectoryError, FileExistsError):
+                    if last:
+                        raise
+                    path.rename(self.root / f"{BAD}{temporary.name}")
             self._settle(path.parent)
             return digest
         finally:

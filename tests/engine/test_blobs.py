@@ -187,6 +187,22 @@ def test_processes_that_put_the_same_blobs_beside_a_sweep_lose_none(blobs):
     assert leftovers(blobs) == []
 
 
+def test_a_folder_that_pruning_takes_away_is_made_again(blobs, monkeypatch):
+    made, taken = blobs._made, []
+
+    def pruned(folder, **given):
+        answer = made(folder, **given)
+        if folder != blobs.root and len(taken) < 3:
+            taken.append(folder)
+            folder.rmdir()
+        return answer
+
+    monkeypatch.setattr(blobs, "_made", pruned)
+    digest = blobs.put(b"content")
+    assert len(taken) == 3
+    assert blobs.get(digest) == b"content"
+
+
 def test_threads_leave_one_whole_blob(blobs):
     threads = [threading.Thread(target=blobs.put, args=(b"one" * 900,)) for _ in range(8)]
     for thread in threads:

@@ -243,5 +243,6 @@ KINDS: list[Kind] = [
     Trees("rehearsed", "files of rehearsed images"),
     Documents("resolved", "locked dependencies"),
     Files("trials", "trial results"),
+    Files("evidence", "outputs of trials"),
 ]
 """In the order in which they are shown."""

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tempfile
+import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from qualityhub.engine.blobs import NAME, BlobStore, DirectoryBlobs
+from qualityhub.engine.blobs import NAME, PLACINGS, BlobStore, DirectoryBlobs
 from qualityhub.engine.digest import PREFIX
 from qualityhub.engine.trials.codec import result_from_json, to_json
 from qualityhub.engine.trials.evidence import (
@@ -26,6 +27,8 @@ from qualityhub.engine.trials.evidence import (
 )
 from qualityhub.engine.trials.model import TrialResult
 
+USED_S = 3600
+"""Seconds for which the time of an entry may lag behind its last use."""
 BEGINNING = re.compile(r"[0-9a-f]{4,64}")
 
 
@@ -100,6 +103,10 @@ class DirectoryStore:
             with suppress(OSError):
                 path.unlink()
             return None
+        with suppress(OSError):
+            # Pruning takes what was unused for longest.
+            if time.time() - path.stat().st_mtime > USED_S:
+                os.utime(path)
         return result
 
     def put(self, result: TrialResult) -> None:
@@ -107,9 +114,8 @@ class DirectoryStore:
         path = self._path(result.key)
         if path is None or (path.exists() and self.get(result.key) is not None):
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
         body = zlib.compress(json.dumps(to_json(result), ensure_ascii=True).encode())
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        handle, name = _beside(path)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
@@ -147,6 +153,15 @@ class DirectoryStore:
     def _path(self, key: str) -> Path | None:
         name = key.rpartition(":")[2]
         return self.root / name[:2] / name[2:4] / name if NAME.fullmatch(name) else None
+
+
+def _beside(path: Path) -> tuple[int, str]:
+    """Open a new file beside a path; pruning may take the folder away as long as it is empty."""
+    for _ in range(PLACINGS):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    return tempfile.mkstemp(dir=path.parent, prefix=".new-")
 
 
 def directory_store(home: Path) -> DirectoryStore:

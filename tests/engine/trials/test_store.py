@@ -108,6 +108,14 @@ def test_what_is_no_key_is_absent_and_not_stored(store, key):
     assert not store.root.exists()
 
 
+def test_an_entry_that_is_used_is_young_again(store):
+    store.put(RESULT)
+    path = only_file(store)
+    os.utime(path, (1000, 1000))
+    assert store.get(RESULT.key) == RESULT
+    assert path.stat().st_mtime > 1000
+
+
 def put_all(root, start):
     store = DirectoryStore(root)
     for number in range(60):
