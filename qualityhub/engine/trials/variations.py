@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +121,26 @@ class Props:
     network: bool = False
 
 
-def kinds_for(environment: Environment) -> list[Kind]:
+def kinds_for(environment: Environment) -> tuple[Kind, ...]:
     """Return what can be changed around the trials of an environment."""
-    family = environment.family
-    files = "file" in environment.entry
-    return [kind for kind in KINDS if family in kind.families and (files or kind.field != "order")]
+    return _kinds(environment.family, "file" in environment.entry)
+
+
+@cache
+def _kinds(family: Family, files: bool) -> tuple[Kind, ...]:
+    return tuple(
+        kind for kind in KINDS if family in kind.families and (files or kind.field != "order")
+    )
 
 
 def screens(environment: Environment) -> tuple[Variation, ...]:
     """Return the all-at-once combinations: the surroundings, then how it is used."""
-    chosen = [kind for kind in kinds_for(environment) if kind.screened]
+    return _screens(kinds_for(environment))
+
+
+@cache
+def _screens(kinds: tuple[Kind, ...]) -> tuple[Variation, ...]:
+    chosen = [kind for kind in kinds if kind.screened]
     parts = [(kind.field, kind.values[0]) for kind in chosen]
     around = assemble(part for part in parts if part[0] not in _USE)
     use = assemble(part for part in parts if part[0] in _USE)
@@ -146,6 +157,7 @@ def singles(environment: Environment) -> tuple[Variation, ...]:
     )
 
 
+@lru_cache(maxsize=4096)
 def parts_of(variation: Variation) -> tuple[Part, ...]:
     """Return what a variation changes, each manner for itself."""
     found: list[Part] = []
