@@ -132,3 +132,51 @@ CALM = (
     "]))"
 )
 """What one trial could leave to the next in the same server."""
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("truncate -s 1T /made/sparse", "larger than the disk limit"),
+        (
+            "head -c 6000000 /dev/zero >/made/f; for i in 1 2 3; do ln /made/f /made/l$i; done",
+            "larger than the disk limit",
+        ),
+        (
+            "cd /made; i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done",
+            "nested more than",
+        ),
+    ],
+)
+def test_a_build_that_leaves_more_than_it_may_fails_and_keeps_nothing(bwrap, tmp_path, made, why):
+    wanted = Command(
+        argv=("/bin/sh", "-c", made),
+        mounts=(Mount("/made", None, "scratch"),),
+        limits=replace(hostile.LONGER, output_bytes=100),
+        keep=tmp_path / "kept",
+        keep_from="/made",
+    )
+    seen = bwrap.run(wanted)
+    assert seen.exit_code == 1
+    assert why in seen.stderr.decode()
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_build_keeps_nothing_that_is_no_file_folder_or_link(bwrap, tmp_path):
+    made = (
+        "cd /made; mkfifo pipe; ln -s /etc/passwd link; ln -s ../../../../out climb; echo x >plain;"
+        " chmod 6755 plain; mkdir 'a\nb'; echo y >'a\nb/-rf'"
+    )
+    wanted = Command(
+        argv=("/bin/sh", "-c", made),
+        mounts=(Mount("/made", None, "scratch"),),
+        limits=hostile.LONGER,
+        keep=tmp_path / "kept",
+        keep_from="/made",
+    )
+    assert bwrap.run(wanted).exit_code == 0
+    kept = tmp_path / "kept"
+    found = sorted(str(path.relative_to(kept)) for path in kept.rglob("*"))
+    assert found == ["a\nb", "a\nb/-rf", "climb", "link", "plain"]
+    assert (kept / "link").readlink() == Path("/etc/passwd")
+    assert (kept / "plain").stat().st_mode & 0o7777 == 0o755

@@ -29,7 +29,12 @@ from qualityhub.engine.sandbox.launcher.building import (
     open_sources,
 )
 from qualityhub.engine.sandbox.launcher.cgroups import Group
-from qualityhub.engine.sandbox.launcher.readback import answer, collect, stream_folder
+from qualityhub.engine.sandbox.launcher.readback import (
+    answer,
+    collect,
+    stream_folder,
+    unkeepable,
+)
 from qualityhub.engine.sandbox.launcher.server import serve_many
 from qualityhub.engine.sandbox.launcher.stage import Stage, StageError
 from qualityhub.engine.sandbox.launcher.watch import Watch
@@ -176,6 +181,9 @@ def _answer(
     kept = None
     if request["keep_from"] and code == 0:
         kept = stage.open_folder(request["keep_from"])
+        if kept is not None and (why := unkeepable(kept, request["limits"]["disk_bytes"])):
+            watch.complain(f"{request['keep_from']} cannot be kept: {why}")
+            code, kept = 1, None
     answer(
         channel,
         watch,

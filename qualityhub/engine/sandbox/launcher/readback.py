@@ -13,6 +13,7 @@ from qualityhub.engine.sandbox.launcher.stage import Stage
 from qualityhub.engine.sandbox.launcher.watch import Watch
 
 PIECE = 1024 * 1024
+_DEEPEST = 128
 
 
 def collect(stage: Stage, paths: list[str], cap: int) -> list[tuple[str, bytes]]:
@@ -58,6 +59,24 @@ def _read(file: int, cap: int) -> bytes:
         parts.append(part)
         cap -= len(part)
     return b"".join(parts)
+
+
+def unkeepable(folder: int, most_bytes: int) -> str:
+    """Return why a folder is not copied out of its world; empty where it can be.
+
+    Holes and hard links take no room in the world, but would outside of it.
+    """
+    total = 0
+    for here, _, files, place in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
+        if here.count("/") > _DEEPEST:
+            return f"folders are nested more than {_DEEPEST} deep"
+        for name in files:
+            seen = os.stat(name, dir_fd=place, follow_symlinks=False)
+            if stat.S_ISREG(seen.st_mode):
+                total += seen.st_size
+        if total > most_bytes:
+            return f"its files are larger than the disk limit of {most_bytes} bytes"
+    return ""
 
 
 def stream_folder(folder: int, channel: socket.socket) -> None:

@@ -62,6 +62,12 @@ class Watch:
         """What was kept of standard error."""
         return bytes(self._stderr)
 
+    def complain(self, text: str) -> None:
+        """Add a line of ours to the end of standard error, in place of the last ones if need be."""
+        line = b"\n" + text.encode(errors="backslashreplace") + b"\n"
+        del self._stderr[max(0, self._cap - len(line)) :]
+        self._stderr += line
+
     def until_dead(self, data: memoryview, deadline: float, memory_bytes: int) -> int:
         """Run to the end of the whole tree and return the wait status of its first process.
 
