@@ -68,17 +68,14 @@ def look(home: Path, mark: str, launchers: tuple[int, ...], owner: int) -> Host:
         launchers: Their process ids.
         owner: First host id of the mapped range; negative where there is none.
     """
-    mounts = [f"self {line}" for line in _mounts("self")]
+    mounted = [f"self {line}" for line in mounts("self")]
     for pid in launchers:
-        mounts += [f"{pid} {line}" for line in _mounts(str(pid))]
-    names = {str(pid) for pid in launchers}
+        mounted += [f"{pid} {line}" for line in mounts(str(pid))]
     return Host(
-        mounts=frozenset(mounts),
-        files=tuple(len(_names(f"/proc/{pid}/fd")) for pid in ("self", *launchers)),
-        threads=len(_names("/proc/self/task")),
-        groups=frozenset(
-            path for path in _groups() if path.rpartition("/qh-")[2].split("-")[0] in names
-        ),
+        mounts=frozenset(mounted),
+        files=tuple(len(names(f"/proc/{pid}/fd")) for pid in ("self", *launchers)),
+        threads=len(names("/proc/self/task")),
+        groups=frozenset(path for pid in launchers for path in groups(pid)),
         children=tuple(sorted(child for pid in launchers for child in below(pid))),
         shared=frozenset(_owned(owner)),
         data=frozenset(_sizes(home)),
@@ -128,7 +125,7 @@ def below(pid: int) -> list[int]:
     waiting = [pid]
     while waiting:
         here = waiting.pop()
-        for thread in _names(f"/proc/{here}/task"):
+        for thread in names(f"/proc/{here}/task"):
             words = _text(f"/proc/{here}/task/{thread}/children").split()
             found += [int(word) for word in words]
             waiting += [int(word) for word in words]
@@ -141,17 +138,19 @@ def resident(pid: int | str = "self") -> int:
     return int(words[1]) * resource.getpagesize() if words else 0
 
 
-def _groups() -> list[str]:
+def groups(launcher: int) -> list[str]:
+    """Return the control groups that a launcher made and did not remove."""
     # Not glob: groups of other sandboxes come and go under it.
     return [
         f"{here}/{name}"
         for here, folders, _ in os.walk("/sys/fs/cgroup")
         for name in folders
-        if name.startswith("qh-")
+        if name.startswith(f"qh-{launcher}-")
     ]
 
 
-def _mounts(pid: str) -> list[str]:
+def mounts(pid: str) -> list[str]:
+    """Return the mount points of a process, but for those of container engines."""
     points = []
     for line in _text(f"/proc/{pid}/mountinfo").splitlines():
         words = line.split()
@@ -199,7 +198,8 @@ def _sizes(folder: Path) -> list[tuple[str, int]]:
     return found
 
 
-def _names(folder: str) -> list[str]:
+def names(folder: str) -> list[str]:
+    """Return the names in a folder; none where it is gone."""
     try:
         return [path.name for path in Path(folder).iterdir()]
     except OSError:
