@@ -135,6 +135,22 @@ def test_an_inspection_starts_as_a_job_of_its_own(hub, folder):
     assert list(hub.findings()) == []
 
 
+def test_a_trial_and_what_it_wrote_are_read_and_a_stranger_finds_none(
+    hub, connect, request, version
+):
+    from qualityhub.inspections.services import inspection_start
+
+    inspection = inspection_start(version=version, actor="owner@example.org")
+    result = request.getfixturevalue("make_trial")(inspection, {"stdout": b"wrote\xff"})
+    assert hub.trial(result.key)["inspections"] == [inspection.public_id]
+    [part] = hub.trial_evidence(result.key)["parts"]
+    assert (part["name"], part["head"]) == ("stdout", "wrote\\xff")
+    outsider, team = (request.getfixturevalue(name) for name in ("outsider", "other_team"))
+    with pytest.raises(errors.NotFoundError) as caught:
+        connect(outsider, team).trial_evidence(result.key)
+    assert caught.value.code == "trial.not_found"
+
+
 def test_the_manifest_and_questions_by_digest_answer(hub):
     manifest = hub.admission_manifest()
     assert manifest.document["environments"] == []
