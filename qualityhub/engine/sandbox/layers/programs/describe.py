@@ -11,7 +11,7 @@ import sys
 import tarfile
 import zipfile
 
-LARGEST = 1024 * 1024
+LARGEST = 512 * 1024
 MOST_ENTRIES = 200000
 
 
