@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from qualityhub.platform.heartbeats import HeartbeatKind, heartbeat_age
+from qualityhub.platform.heartbeats import HeartbeatKind, heartbeat_age, heartbeats_alive
 from qualityhub.platform.queue import broker_ping
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def readyz(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
     """Answer 200 when database, migrations, broker, worker and scheduler are there, else 503."""
     checks = readiness()
     ready = all(check["ok"] for check in checks.values())
-    response = JsonResponse({"ready": ready, "checks": checks}, status=200 if ready else 503)
+    document: dict[str, Any] = {"ready": ready, "checks": checks}
+    if ready:
+        document["workers"] = heartbeats_alive(HeartbeatKind.WORKER, WORKER_SILENT_S)
+    response = JsonResponse(document, status=200 if ready else 503)
     # Starting up is no error; Django would log each poll as one.
     response._has_been_logged = True  # type: ignore[attr-defined] # noqa: SLF001
     return response

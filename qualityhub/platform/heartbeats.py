@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
@@ -10,7 +11,6 @@ from django.db.models.functions import Now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import timedelta
 
 
 class HeartbeatKind(models.TextChoices):
@@ -53,6 +53,12 @@ def heartbeat_age(kind: HeartbeatKind) -> timedelta | None:
         .first()
     )
     return found
+
+
+def heartbeats_alive(kind: HeartbeatKind, silent_s: float) -> int:
+    """Return how many processes of a kind were seen within so many seconds."""
+    since = Now() - timedelta(seconds=silent_s)
+    return Heartbeat.objects.filter(kind=kind, seen_at__gte=since).count()
 
 
 def heartbeat_forget(name: str) -> None:

@@ -12,7 +12,7 @@ from qualityhub.engine.errors import InvalidInputError, MachineryError, NotFound
 from qualityhub.engine.reports.safe import printable
 from qualityhub.standalone.layout import find_home
 from qualityhub.standalone.process import is_running, tail, wait_gone
-from qualityhub.standalone.ready import readiness
+from qualityhub.standalone.ready import live_workers, readiness
 from qualityhub.standalone.runstate import read_state
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Look:
         seconds: How long it has been running.
         parts: Part → pid, or ``None`` where it is gone.
         missing: Check → why it fails.
+        workers: Live workers that the hub sees, on whatever host; ``None`` where it does not say.
     """
 
     home: Path
@@ -45,6 +46,7 @@ class Look:
     seconds: float = 0
     parts: dict[str, int | None] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    workers: int | None = None
 
     @property
     def exit_code(self) -> int:
@@ -62,6 +64,7 @@ class Look:
             "seconds": round(self.seconds, 1),
             "parts": self.parts,
             "missing": self.missing,
+            "workers": self.workers,
         }
 
     def as_text(self) -> str:
@@ -73,6 +76,8 @@ class Look:
         rows += [
             f"  {name:<9} {'gone' if pid is None else pid}" for name, pid in self.parts.items()
         ]
+        if self.workers is not None:
+            rows.append(f"  live workers: {self.workers} ({self.url.rstrip('/')}/workers/)")
         rows += [
             f"  waiting for {name}: {printable(why, 200)}" for name, why in self.missing.items()
         ]
@@ -107,6 +112,7 @@ def look(home: Path | None = None, *, wait_s: float = 0) -> Look:
                     for name, (pid, started) in state.children.items()
                 },
                 missing=missing,
+                workers=live_workers(state.url, 5) if ready else None,
             )
         if found.ready or time.monotonic() >= deadline:
             return found

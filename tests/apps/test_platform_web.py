@@ -136,7 +136,8 @@ def test_ready_only_when_everything_is_there(client, monkeypatch):
     heartbeat("w1", HeartbeatKind.WORKER)
     heartbeat("beat", HeartbeatKind.BEAT)
     response = client.get("/readyz")
-    assert (response.status_code, response.json()["ready"]) == (200, True)
+    assert response.status_code == 200
+    assert (response.json()["ready"], response.json()["workers"]) == (True, 1)
 
 
 @pytest.mark.django_db

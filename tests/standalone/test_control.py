@@ -79,6 +79,15 @@ def test_a_ready_hub_with_its_parts(home, hub):
     assert hub.url in found.as_text()
 
 
+def test_a_ready_hub_says_how_many_workers_it_sees(home, hub):
+    write_own(home, hub.url)
+    assert control.look(home.root).as_json()["workers"] is None
+    hub.answer = (200, b'{"ready": true, "checks": {}, "workers": 3}')
+    found = control.look(home.root)
+    assert found.as_json()["workers"] == 3
+    assert "live workers: 3" in found.as_text()
+
+
 def test_a_hub_that_is_not_ready_says_for_what_it_waits(home, hub):
     checks = {"worker": {"ok": False, "detail": "never \x1b[2J seen"}}
     hub.answer = (503, json.dumps({"ready": False, "checks": checks}).encode())
