@@ -322,7 +322,7 @@ def _unable(data: Mapping[str, Any], root: Path | None) -> tuple[str, str] | Non
     if str(data.get("os") or "linux") != "linux":
         return f"the task runs on {data['os']}", f"a {data['os']} worker"
     if data.get("gpus"):
-        return "the task needs a GPU", "a worker with a GPU"
+        return "the task needs a GPU", "a sandbox that hands GPUs on to trials"
     return None
 
 
