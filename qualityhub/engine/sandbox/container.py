@@ -208,21 +208,25 @@ def _able(name: str, traits: Traits) -> Capability:
     limits = dict.fromkeys(hard, "hard")
     limits |= {
         "disk_bytes": "hard" if traits.quota else "soft",
-        "files": "soft",
+        "files": "soft" if traits.layers else "none",
         "system_calls": "hard" if traits.profile else "none",
     }
     notes, remedies = [], []
+    count = "the number of files is " + ("sampled" if traits.layers else "not limited")
     if traits.quota:
-        notes.append("the number of files is sampled")
+        notes.append(count)
     else:
-        notes.append("disk use and the number of files are sampled")
+        notes.append(f"disk use is sampled, {count}")
         remedies.append(
             "keep the engine's storage on XFS with project quotas for a hard disk limit"
         )
     if not traits.profile:
         notes.append("the engine refuses our system call filter and applies its own")
     if not traits.shared:
-        notes.append("the engine does not see our files, so they are copied for each command")
+        limits["read_only"] = "none"
+        notes.append(
+            "the engine does not see our files, so each command gets copies, to change too"
+        )
     if not traits.remapped:
         notes.append(
             "the engine's root is the host's: commands of images run as it with few capabilities, "

@@ -18,7 +18,7 @@ from qualityhub.engine.errors import MachineryError
 from qualityhub.engine.sandbox import container_shim as shim
 from qualityhub.engine.sandbox.container_files import Readback, is_bound, lay_out, measure
 from qualityhub.engine.sandbox.container_life import create, remove
-from qualityhub.engine.sandbox.container_traits import Traits
+from qualityhub.engine.sandbox.container_traits import Traits, layer_of
 from qualityhub.engine.sandbox.port import Command, Completed, Limits
 from qualityhub.engine.sandbox.words import not_started
 
@@ -231,7 +231,7 @@ class ContainerRun:
             began = time.monotonic()
             if began >= look_at:
                 if not looked:
-                    layer, looked = _layer(client, container), True
+                    layer, looked = layer_of(client, container), True
                 full = self._is_full(container, layer, laid)
                 if full:
                     break
@@ -302,15 +302,6 @@ def _without_shell(error: APIError) -> Completed:
 def _cpus(count: int) -> str:
     ours = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return ",".join(str(number) for number in (ours or range(os.cpu_count() or 1))[:count])
-
-
-def _layer(client: docker.DockerClient, container: str) -> Path | None:
-    """Return the folder of what a container writes, where we may look into it."""
-    driver = client.api.inspect_container(container).get("GraphDriver") or {}
-    upper = (driver.get("Data") or {}).get("UpperDir")
-    if not upper or not os.access(upper, os.R_OK | os.X_OK):
-        return None
-    return Path(upper)
 
 
 def _read(attached: Any, output: _Output) -> None:

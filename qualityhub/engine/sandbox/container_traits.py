@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ class Traits:
         profile: Option that sets our system call filter; empty where only the engine's own works.
         shared: Whether folders of ours can be mounted (no other machine, no container of ours).
         quota: Whether the engine bounds what a container writes.
+        layers: Whether we may look into what a container writes, and so count its files.
     """
 
     remapped: bool = False
@@ -40,6 +42,7 @@ class Traits:
     profile: str = ""
     shared: bool = False
     quota: bool = False
+    layers: bool = False
 
 
 def find_traits(client: docker.DockerClient, image: str, home: Path) -> Traits:
@@ -62,7 +65,20 @@ def find_traits(client: docker.DockerClient, image: str, home: Path) -> Traits:
             found = replace(found, profile=profile)
             break
     size = {"StorageOpt": {"size": str(64 * 1024 * 1024)}}
-    return replace(found, quota=_runs(client, image, size, found) is not None)
+    return replace(
+        found,
+        quota=_runs(client, image, size, found) is not None,
+        layers=_shows_layers(client, image),
+    )
+
+
+def layer_of(client: docker.DockerClient, container: str) -> Path | None:
+    """Return the folder of what a container writes, where we may look into it."""
+    driver = client.api.inspect_container(container).get("GraphDriver") or {}
+    upper = (driver.get("Data") or {}).get("UpperDir")
+    if not upper or not os.access(upper, os.R_OK | os.X_OK):
+        return None
+    return Path(upper)
 
 
 def _roots(client: docker.DockerClient, image: str, found: Traits, path: str, word: str) -> Traits:
@@ -82,6 +98,14 @@ def _roots(client: docker.DockerClient, image: str, found: Traits, path: str, wo
     # The plainest container of all: its failure is the engine's own.
     _run(client, image, {}, found)
     return found
+
+
+def _shows_layers(client: docker.DockerClient, image: str) -> bool:
+    container = create(client, {"Image": image, "Entrypoint": ["/bin/sh"]})
+    try:
+        return layer_of(client, container) is not None
+    finally:
+        remove(client, container)
 
 
 def _is_remapped(said: str) -> bool:

@@ -18,6 +18,7 @@ LIMITS = {
     "open_files": "open files",
     "output_bytes": "output",
     "system_calls": "system calls",
+    "read_only": "read-only folders",
 }
 """What an operator calls each limit."""
 

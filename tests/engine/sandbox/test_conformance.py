@@ -26,6 +26,8 @@ def may_be_soft(sandbox):
     for limit, name in (("disk_bytes", "disk_limit"), ("files", "file_count_limit")):
         if seen.limits[limit] != "hard":
             soft.add(name)
+    if seen.limits.get("read_only") == "none":
+        soft.add("read_only_mounts_stay_so")
     if seen.limits["system_calls"] != "hard":
         soft.add("kernel_doors_are_shut")
     if len(os.sched_getaffinity(0)) == 1:

@@ -431,6 +431,7 @@ def answers(monkeypatch):
             return said
 
         monkeypatch.setattr(container_traits, "_run", runs)
+        monkeypatch.setattr(container_traits, "_shows_layers", lambda *_: sees)
 
     return place
 
@@ -442,6 +443,7 @@ def test_an_engine_with_everything(answers, tmp_path):
     assert seen.profile.startswith('seccomp={"')
     capability = provider._able("container", seen)
     assert (capability.ownership, capability.limits["disk_bytes"]) == (True, "hard")
+    assert capability.limits["files"] == "soft"
     assert "disk" not in capability.reason
 
 
@@ -469,7 +471,8 @@ def test_an_engine_on_another_machine_gets_copies_and_its_own_filter(answers, tm
     assert (seen.shared, seen.profile) == (False, "")
     capability = provider._able("container", seen)
     assert capability.limits["system_calls"] == "none"
-    assert "copied" in capability.reason
+    assert capability.limits["read_only"] == capability.limits["files"] == "none"
+    assert "each command gets copies" in capability.reason
 
 
 def test_a_report_of_foreign_words_is_read_as_far_as_it_makes_sense():

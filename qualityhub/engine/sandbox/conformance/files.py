@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from qualityhub.engine.sandbox.conformance.kit import Kit, check, host_file
+from qualityhub.engine.sandbox.conformance.kit import Kit, NotEnforced, check, host_file
 from qualityhub.engine.sandbox.port import Mount
 
 
@@ -57,7 +57,11 @@ def check_read_only_mounts_stay_so(kit: Kit) -> str:
             mounts=(Mount("/given", path.parent),),
         )
         after = path.read_bytes()
-    return f"{seen or after!r} was written" if seen or after != b"before" else ""
+    if after != b"before":
+        return f"the host's file became {after!r}"
+    if seen and kit.sandbox.capability().limits.get("read_only") == "none":
+        raise NotEnforced("the command got a copy, which it may change for itself")
+    return f"{seen} was written" if seen else ""
 
 
 @check
