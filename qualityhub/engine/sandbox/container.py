@@ -35,7 +35,7 @@ _ASK = (
 _REMEDY = "start Docker or Podman's service, or set DOCKER_HOST"
 _REMAP = (
     "give containers user ids of their own: run the engine rootless, or for Docker set "
-    "userns-remap in its daemon.json, or for Podman add the line containers:2147483648:1048576 to "
+    "userns-remap in its daemon.json, or for Podman add the line containers:2147483648:16777216 to "
     "/etc/subuid and /etc/subgid"
 )
 _ENGINE_FAULTS = (DockerException, OSError, KeyError, TypeError, ValueError)
