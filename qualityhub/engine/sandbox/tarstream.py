@@ -12,6 +12,7 @@ HEADER_BYTES = 8 * 1024 * 1024
 A header may claim to be followed by gigabytes of extended attributes, or never to end.
 """
 PIECE = 1024 * 1024
+_BUFFER = 256 * 1024
 _BROKEN = (OverflowError, AttributeError, IndexError, TypeError, MemoryError, RecursionError)
 LONGEST_PATH = 4096
 DEEPEST_PATH = 256
@@ -52,7 +53,11 @@ def entries(source: Source) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]
     bounded = _Bounded(source)
     bounded.left = HEADER_BYTES
     with tarfile.open(
-        fileobj=cast("IO[bytes]", bounded), mode="r|", encoding="utf-8", errors="surrogateescape"
+        fileobj=cast("IO[bytes]", bounded),
+        mode="r|",
+        bufsize=_BUFFER,
+        encoding="utf-8",
+        errors="surrogateescape",
     ) as archive:
         while True:
             bounded.left = HEADER_BYTES

@@ -24,6 +24,8 @@ LARGEST_DOCUMENT = 8 * 1024 * 1024
 MOST_MEMBERS = 100_000
 _GZIP = b"\x1f\x8b"
 _ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
+# Small beside what comes out: what is not used yet is copied at each step.
+_PACKED = 64 * 1024
 _ZSTD_WINDOW = 128 * 1024 * 1024
 _MOST_LINKS = 8
 
@@ -168,13 +170,13 @@ class _Gunzip:
                 # Another member may follow; zeros are padding.
                 self._input = self._member.unused_data.lstrip(b"\0")
                 while not self._input:
-                    more = self._source.read(PIECE)
+                    more = self._source.read(_PACKED)
                     if not more:
                         return b""
                     self._input = more.lstrip(b"\0")
                 self._member = zlib.decompressobj(wbits=31)
             elif not self._input:
-                self._input = self._source.read(PIECE)
+                self._input = self._source.read(_PACKED)
                 if not self._input:
                     raise EOFError("it ends early")
             data = self._member.decompress(self._input, max(1, size))
