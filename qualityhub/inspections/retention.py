@@ -91,26 +91,25 @@ def _old_inspections() -> QuerySet[Inspection]:
 
 def _remove_results() -> int:
     removed = 0
+    unused = TrialRecord.objects.filter(
+        ~Exists(InspectionTrial.objects.filter(record=OuterRef("pk"))),
+        created_at__lt=Now() - timedelta(days=settings.QH_TRIALS_KEEP_DAYS),
+    ).order_by("created_at")
     while removed < RECORDS:
-        unused = (
-            TrialRecord.objects.filter(
-                ~Exists(InspectionTrial.objects.filter(record=OuterRef("pk"))),
-                created_at__lt=Now() - timedelta(days=settings.QH_TRIALS_KEEP_DAYS),
-            )
-            .order_by("created_at")
-            .values_list("pk", flat=True)
-        )
-        found = list(unused[:CHUNK])
+        found = list(unused.values_list("pk", "created_at")[:CHUNK])
         if not found:
             break
         try:
             with transaction.atomic():
-                TrialRecord.objects.filter(pk__in=found).delete()
+                # Only the keys are read: a damaged result must go like any other.
+                TrialRecord.objects.filter(pk__in=[pk for pk, _ in found]).only("pk").delete()
         except IntegrityError:
             # An inspection under way took one of them meanwhile; the next night goes on.
             logger.info("trials_in_use", extra={"fields": {"results": len(found)}})
             break
         removed += len(found)
+        # Older ones that are in use need not be passed again.
+        unused = unused.filter(created_at__gte=found[-1][1])
     return removed
 
 

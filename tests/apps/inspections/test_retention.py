@@ -8,6 +8,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
 
 from qualityhub.engine.reports.reading import trials_of
@@ -80,6 +81,15 @@ def test_the_trials_behind_an_old_verdict_go_and_its_report_stays(upload, judge,
     assert old.report == before
     assert old.trials_let_go_at is not None
     assert trials_let_go() == {"inspections": 0, "results": 0, "blobs": 0, "blob_bytes": 0}
+
+
+def test_a_damaged_result_goes_like_any_other(upload, judge, age):
+    version = upload(2)
+    old = judge(version)
+    age(old, judge(version, generation=1))
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE inspections_trialrecord SET result = ''")
+    assert trials_let_go()["results"] == old.trials_total
 
 
 def test_what_a_finding_names_stays_with_its_outputs(upload, judge, script, age):
