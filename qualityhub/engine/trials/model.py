@@ -154,10 +154,17 @@ class Trial:
     world: str
     wall_s: float
     cold: bool = False
+    _key: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
         """Digest of everything that can influence the result."""
+        if not self._key:
+            # A payload may be large, and the key is asked for several times.
+            object.__setattr__(self, "_key", self._digest())
+        return self._key
+
+    def _digest(self) -> str:
         return digest_json(
             "trial",
             {
