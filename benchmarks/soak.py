@@ -235,6 +235,8 @@ class Soak:
             part: self._runner(source, cold=cold)
             for part, source in (("function", _rows(folder)), ("task", _tasks(folder)))
         }
+        # What trials mount is staged once, when it is first needed: before the first sample.
+        self.runners["task"].prepare(self._plan("task", [(name, 0) for name in TASKS]))
         shares = {name: row[0] for name, row in (*FUNCTIONS.items(), *TASKS.items())}
         self._names, self._weights = list(shares), list(shares.values())
         self._random = random.Random(seed)
@@ -334,7 +336,7 @@ def _sizes(home: Path) -> tuple[list[int], list[int]]:
     rest, kept = [0, 0], [0, 0]
     for here, _, files in os.walk(home):
         top = Path(here).relative_to(home).parts[:1]
-        counted = kept if top and top[0] in {"trials", "blobs"} else rest
+        counted = kept if top and top[0] in {"trials", "blobs", "evidence"} else rest
         for name in files:
             counted[0] += 1
             counted[1] += (Path(here) / name).lstat().st_size

@@ -28,6 +28,7 @@ from qualityhub.engine.trials.drivers import DRIVERS
 from qualityhub.engine.trials.drivers.changes import refuse_changes
 from qualityhub.engine.trials.drivers.task import COLLECT, OUT
 from qualityhub.engine.trials.evidence import result_of
+from qualityhub.engine.trials.memory import return_large_blocks
 from qualityhub.engine.trials.model import Observation, Trial, TrialResult, World
 from qualityhub.engine.trials.servers import ServerPool, enabled, kind_of, modules_of
 from qualityhub.engine.trials.store import TrialStore
@@ -80,6 +81,7 @@ class TrialRunner:
         *,
         fork_server: bool | None = None,
     ) -> None:
+        return_large_blocks()
         self.environment = environment
         self.worlds = worlds
         self.sandbox = sandbox
