@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
+import resource
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from qualityhub.engine.errors import InvalidInputError
+from qualityhub.engine.errors import InvalidInputError, MachineryError
 from qualityhub.engine.sandbox import idmaps
 from qualityhub.engine.sandbox.owners import label, swept
 from qualityhub.engine.sandbox.trees import remove_tree, size_of
@@ -47,48 +50,92 @@ def short(digest: str) -> str:
     return digest.rpartition(":")[2][:40]
 
 
-class Pin:
-    """Keeps a tree from being removed for as long as this object lives."""
+class _Hold:
+    """An open folder under a shared lock, closed with its last user."""
 
-    __slots__ = ("_file",)
+    __slots__ = ("__weakref__", "file")
 
     def __init__(self, file: int) -> None:
-        """Take over an open folder that holds a shared lock."""
-        self._file = file
+        self.file = file
 
     def __del__(self) -> None:
-        """Let go."""
-        self.release()
+        os.close(self.file)
+
+    def is_of(self, path: Path) -> bool:
+        """Whether the folder still lies at a path."""
+        try:
+            here, there = os.fstat(self.file), path.stat()
+        except OSError:
+            return False
+        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+class Pin:
+    """Keeps a tree from being removed until it is released or forgotten."""
+
+    __slots__ = ("_hold",)
+
+    def __init__(self, hold: _Hold) -> None:
+        """Share in a lock."""
+        self._hold: _Hold | None = hold
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Pin:
-        """Return itself: there is one lock however often its holder is copied."""
+        """Return itself: it stays what it is however often its holder is copied."""
         return self
 
     def release(self) -> None:
         """Let go now."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+        self._hold = None
+
+
+# One open file per tree, however many worlds of this process use it.
+_holds: weakref.WeakValueDictionary[str, _Hold] = weakref.WeakValueDictionary()
 
 
 def pin(path: Path) -> Pin | None:
     """Keep a published tree from being removed; None where it is gone already.
 
     The lock is a file's: a process forked meanwhile holds it too until it ends.
+
+    Raises:
+        MachineryError: This process may open no more files.
     """
+    known = _holds.get(str(path))
+    if known is not None and known.is_of(path):
+        return Pin(known)
     try:
-        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+        file = _open_folder(path)
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise MachineryError(
+                "store.open_files",
+                "this process uses more trees of the store than it may open files",
+                "Raise the limit of open files: ulimit -n.",
+            ) from error
         return None
+    hold = _Hold(file)
     try:
         fcntl.flock(file, fcntl.LOCK_SH)
-        here, there = os.fstat(file), path.stat()
     except OSError:
-        os.close(file)
         return None
-    held = Pin(file)
     # It may have been renamed away, and even made anew, while we waited.
-    return held if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino) else None
+    if not hold.is_of(path):
+        return None
+    _holds[str(path)] = hold
+    return Pin(hold)
+
+
+def _open_folder(path: Path) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+        # A thousand tasks with an image each need as many; what we may have is enough for that.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return os.open(path, flags)
 
 
 @contextmanager

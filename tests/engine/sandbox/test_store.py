@@ -129,6 +129,46 @@ def test_a_pin_of_what_is_gone_is_none(home):
     held.release()
 
 
+def test_many_users_of_one_tree_share_one_open_file_and_each_holds_it(home):
+    _, path = make(home, used=DAY)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    pins = [store.pin(path) for _ in range(50)]
+    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
+    while pins:
+        assert reclaim.prune(home, max_bytes=0).removed == ()
+        pins.pop().release()
+    assert len(reclaim.prune(home, max_bytes=0).removed) == 1
+
+
+def test_a_tree_made_anew_at_the_same_place_is_pinned_anew(home):
+    _, path = make(home)
+    first = store.pin(path)
+    path.rename(home / "elsewhere")
+    make(home)
+    second = store.pin(path)
+    assert first is not None
+    first.release()
+    assert reclaim.prune(home, max_bytes=0).removed == ()
+    second.release()
+    assert len(reclaim.prune(home, max_bytes=0).removed) == 1
+
+
+def test_more_trees_than_open_files_raise_the_limit_or_say_so(home, start):
+    program = """
+    import resource
+    trees = [home / str(n) for n in range(200)]
+    for tree in trees:
+        tree.mkdir(parents=True)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, int(sys.argv[2])))
+    try:
+        say(len([store.pin(tree) for tree in trees]))
+    except Exception as error:
+        say(error.code)
+    """
+    assert start(program, home / "enough", 4096).stdout.readline() == "200\n"
+    assert start(program, home / "few", 100).stdout.readline() == "store.open_files\n"
+
+
 def test_a_store_of_other_ids_is_refused_by_name(home, monkeypatch):
     make(home)
     theirs = idmaps.IdMaps(((0, 5, 1),), ((0, 5, 1),), {}, 4_000_000, ranged=True)
