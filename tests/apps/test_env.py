@@ -149,3 +149,22 @@ def test_wrong_setting_ends_the_command_line_with_one_message(tmp_path):
     assert outcome.returncode == 2
     assert "QH_DEBUG is 'yes'" in outcome.stderr
     assert "Traceback" not in outcome.stderr
+
+
+def test_labels_are_pairs():
+    read = env.Reader({"A": " zone=a, disk=fast ,", "B": ""})
+    assert read.labels("A", "help") == {"zone": "a", "disk": "fast"}
+    assert read.labels("B", "help") == {}
+
+
+@pytest.mark.parametrize("value", ["zone", "zone=", "=a", "zone=a b", "zone=a,zone=b", "a=b=c"])
+def test_labels_that_are_none_stop_the_start(value):
+    with pytest.raises(env.SettingsError) as caught:
+        env.Reader({"A": value}).labels("A", "help")
+    assert caught.value.code == "settings.not_a_label"
+
+
+def test_path_that_is_not_set_is_none():
+    assert env.Reader({}).path_if_set("A", "help", shown="") is None
+    with pytest.raises(env.SettingsError):
+        env.Reader({"A": "relative"}).path_if_set("A", "help", shown="")

@@ -297,3 +297,63 @@ def refuse_in(names, otherwise):
 def only_without(planner, task_id):
     """The scripted world has no host of its own."""
     return Needs(without=planner._common.without)
+
+
+def test_trials_need_the_world_they_were_prepared_in_and_the_size_of_their_task(
+    upload, judge, script
+):
+    from dataclasses import replace
+
+    from qualityhub.engine.environments.model import Environment, Task
+    from qualityhub.engine.trials.model import World
+
+    inspection = judge(upload(2))
+    inspection.inputs = {**inspection.inputs, "host": {"arch": "x86_64"}, "ownership": "yes"}
+    inspection.refused = {"gone": "why"}
+    small = Task("small", {}, "qh1:s", {"memory_mb": 512})
+    large = Task("large", {}, "qh1:l", {"memory_mb": 65536, "cpus": 8, "gpus": 1})
+    environment = Environment("e", "harbor", "task", "qh1:e", (small, large))
+    rehearsed = World("ready", provider="bwrap", python="3.12.1", digest="w1")
+    image = replace(rehearsed, base="qh1:image", digest="w2")
+    needs = planning.TrialNeeds(inspection, environment, {"small": rehearsed, "large": image})
+    common = Needs(arch="x86_64", provider="bwrap", ownership="yes", without=("gone",))
+    assert needs.of_task("small") == replace(common, python="==3.12.1", memory_mib=512)
+    assert needs.of_task("large") == replace(common, engine=True, memory_mib=65536, cpus=8, gpus=1)
+
+
+def test_this_host_offers_what_it_has(settings, tmp_path, monkeypatch):
+    import os
+    import platform
+
+    from qualityhub.engine.errors import SandboxUnavailableError
+    from qualityhub.inspections import offers
+
+    def none(kind, home):
+        raise SandboxUnavailableError("sandbox.unavailable", "none")
+
+    monkeypatch.setattr(offers, "select_sandbox", none)
+    monkeypatch.setattr(offers, "engine_address", lambda: "")
+    settings.QH_WORKER_LABELS = {"zone": "a"}
+    offer = offers.host_offer("s")
+    assert (offer.provider, offer.engine, offer.ownership) == ("", False, False)
+    assert (offer.arch, offer.labels) == (platform.machine(), {"zone": "a"})
+    assert offer.cpus == len(os.sched_getaffinity(0))
+    assert 64 < offer.memory_mib < 2**24
+    assert platform.python_version() in offer.pythons
+    limit = tmp_path / "limit"
+    limit.write_text(f"{100 * offers.MIB}\n")
+    monkeypatch.setattr(offers, "_CGROUP_LIMITS", (str(tmp_path / "none"), str(limit)))
+    assert offers.host_offer("s").memory_mib == 100
+
+
+def test_engine_that_appears_widens_what_a_bench_takes(queue, script, monkeypatch):
+    from qualityhub.inspections import bench as module
+
+    queue(Needs(engine=True))
+    bench = Bench("here", offer=Offer("here", engine=False))
+    monkeypatch.setattr(module, "engine_address", lambda: "")
+    bench.look_again()
+    assert claims.batch_claim("here", bench.fits) is None
+    monkeypatch.setattr(module, "engine_address", lambda: "unix:///engine")
+    bench.look_again()
+    assert claims.batch_claim("here", bench.fits) is not None
