@@ -1,8 +1,8 @@
-"""Content-addressed files: the store port, its directory form, and the sweep of what is unused.
+"""Content-addressed files: the store port and its directory form.
 
 A blob is named by the hex sha256 of its content and kept compressed. A name is not a permission:
 callers check who may read. A row that names a blob is written only after the blob; what no row
-names any more goes with :func:`sweep`, after a grace longer than the longest time between the two.
+names any more is removed by :mod:`~qualityhub.engine.sweeping`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,9 @@ MOST_READ = 64 * 1024 * 1024
 LEVEL = 3
 NAME = re.compile(r"[0-9a-f]{64}")
 SPOOLED = 8 * 1024 * 1024
-AT_ONCE = 1000
-"""Names that a sweep asks about at once."""
 PLACINGS = 20
+CLOCK_S = 30.0
+"""Seconds after which the folder's clock is looked at again."""
 NEW, OLD, BAD = ".new-", ".old-", ".bad-"
 
 
@@ -104,6 +105,7 @@ class DirectoryBlobs:
     def __init__(self, root: Path, *, durable: bool = True) -> None:
         self.root = root
         self.durable = durable
+        self._clock = (0.0, 0.0)
 
     def put(self, content: bytes | IO[bytes], *, max_bytes: int = 0) -> str:
         """Store content: temporary file, fsync, rename, fsync of the folder."""
@@ -295,71 +297,15 @@ class DirectoryBlobs:
 
     def _now(self) -> float:
         """Return the time by the clock that stamps the files, which another host may own."""
-        self._made(self.root)
-        with tempfile.NamedTemporaryFile(dir=self.root, prefix=NEW) as probe:
-            os.utime(probe.name)
-            return os.fstat(probe.fileno()).st_mtime
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """What a sweep did.
-
-    Attributes:
-        seen: Blobs that were there.
-        removed: Blobs removed.
-        freed_bytes: What they took.
-        ended: Whether it came to the end; else the next one goes on.
-    """
-
-    seen: int
-    removed: int
-    freed_bytes: int
-    ended: bool
-
-
-def sweep(
-    store: BlobStore,
-    referenced: Callable[[Sequence[str]], Collection[str]],
-    *,
-    grace_s: float,
-    most: int,
-) -> Swept:
-    """Remove blobs that nobody names any more and that nobody put within the grace.
-
-    Args:
-        store: The store; the blobs of one kind of rows alone.
-        referenced: Returns which of some names are in use, asked after their age was seen. A row
-            that is written later belongs to a blob that was put, and so made young, before it.
-        grace_s: Longer than anything between a blob and the commit of its row.
-        most: Blobs to remove at most.
-    """
-    seen = removed = freed = 0
-    waiting: list[Stored] = []
-
-    def judge() -> None:
-        nonlocal removed, freed
-        used = set(referenced([blob.digest for blob in waiting]))
-        for blob in waiting:
-            if blob.digest in used or removed >= most:
-                continue
-            if store.delete(blob.digest, older_than_s=grace_s):
-                removed += 1
-                freed += blob.size
-        waiting.clear()
-
-    store.tidy(grace_s)
-    for blob in store.iterate():
-        seen += 1
-        if blob.age_s >= grace_s:
-            waiting.append(blob)
-        if len(waiting) >= AT_ONCE:
-            judge()
-            if removed >= most:
-                return Swept(seen, removed, freed, ended=False)
-    if waiting:
-        judge()
-    return Swept(seen, removed, freed, ended=removed < most)
+        looked, stamp = self._clock
+        passed = time.monotonic() - looked
+        if not stamp or passed > CLOCK_S:
+            self._made(self.root)
+            with tempfile.NamedTemporaryFile(dir=self.root, prefix=NEW) as probe:
+                os.utime(probe.name)
+                passed, stamp = 0.0, os.fstat(probe.fileno()).st_mtime
+                self._clock = time.monotonic(), stamp
+        return stamp + passed
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -16,8 +16,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from qualityhub.engine.blobs import sweep
 from qualityhub.engine.reports.reading import trials_of
+from qualityhub.engine.sweeping import sweep
 from qualityhub.inspections.choices import OPEN, InspectionStatus
 from qualityhub.inspections.models import Finding, Inspection, InspectionTrial, TrialRecord
 from qualityhub.inspections.results import evidence_store

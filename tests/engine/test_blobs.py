@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from qualityhub.engine.blobs import DirectoryBlobs, sweep
+from qualityhub.engine.blobs import DirectoryBlobs
 from qualityhub.engine.errors import LimitExceededError
+from qualityhub.engine.sweeping import sweep
 
 DAY = 86400.0
 
