@@ -180,3 +180,12 @@ def test_a_build_keeps_nothing_that_is_no_file_folder_or_link(bwrap, tmp_path):
     assert found == ["a\nb", "a\nb/-rf", "climb", "link", "plain"]
     assert (kept / "link").readlink() == Path("/etc/passwd")
     assert (kept / "plain").stat().st_mode & 0o7777 == 0o755
+
+
+def test_the_threat_model_names_every_program_and_what_stops_it():
+    text = (REPOSITORY / "THREAT_MODEL.md").read_text(encoding="utf-8")
+    missing = [case.name for case in hostile.CASES if f"| {case.name} | {case.stops} |" not in text]
+    assert missing == []
+    files = {path.name for path in hostile.PROGRAMS.iterdir() if path.suffix in {".py", ".sh"}}
+    assert files == {case.file for case in hostile.CASES} | {"tools.py"}
+    assert len({case.name for case in hostile.CASES}) == len(hostile.CASES) > 40
