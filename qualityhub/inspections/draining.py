@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from qualityhub.inspections.arrivals import engine_arrived
 from qualityhub.inspections.claims import (
     batch_claim,
     batches_hopeless,
@@ -69,6 +70,7 @@ def reap() -> dict[str, int]:
         )
     for pk in waits_update():
         inspection_prepare_again(pk)
+    engine_arrived()
     return {"expired": expired, "given_up": given_up, "tickets": tickets_poke(needs_blocked())}
 
 
