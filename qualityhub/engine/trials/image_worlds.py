@@ -26,7 +26,8 @@ from qualityhub.engine.sandbox.images.building import (
 from qualityhub.engine.sandbox.images.importing import import_archive
 from qualityhub.engine.sandbox.images.inside import ImageUser, user_of
 from qualityhub.engine.sandbox.images.names import named_image
-from qualityhub.engine.sandbox.port import Limits, Sandbox
+from qualityhub.engine.sandbox.port import MIB, Completed, Limits, Sandbox
+from qualityhub.engine.trials.drivers.task import OFFLINE
 from qualityhub.engine.trials.model import World
 from qualityhub.engine.trials.world_commands import ENTRY, ENTRY_ENDED, PATH, world_command
 
@@ -38,7 +39,14 @@ _BECOME = (
     "os.setgroups([int(n) for n in sys.argv[3].split(',') if n]);os.setgid(g);os.setuid(u);"
     "os.execvp(sys.argv[4],sys.argv[4:])"
 )
-_ENTRY_PROBE_S = 60.0
+_ENTRY_LIMITS = Limits(
+    wall_s=60.0,
+    cpu_s=60,
+    memory_bytes=2048 * MIB,
+    disk_bytes=2048 * MIB,
+    files=500_000,
+    pids=1024,
+)
 _NOT_HERE = "image.platform"
 
 Tell = Callable[[str], None]
@@ -251,17 +259,33 @@ def _with_entry(world: World, sandbox: Sandbox) -> World:
             replace(world, entry_waits=True),
             ("sh", "-c", f"test -e {ENTRY}/ready"),
             cwd="/",
-            limits=Limits(wall_s=_ENTRY_PROBE_S, cpu_s=int(_ENTRY_PROBE_S)),
+            limits=_ENTRY_LIMITS,
         )
     )
     if seen.exit_code == ENTRY_ENDED:
-        words = shlex.join(world.entrypoint)[:200]
-        said = " ".join(seen.stderr.decode(errors="replace").split())[:300]
-        return World(
-            "failed",
-            reason=f"the image's ENTRYPOINT ({words}) does not run the command that keeps a "
-            f"task's container alive: {said}",
-            provider=world.provider,
-            log=world.log,
-        )
+        return _ended(world, seen)
     return replace(world, entry_waits=not seen.timed_out and seen.exit_code == 0)
+
+
+def _ended(world: World, seen: Completed) -> World:
+    """Return why there is no world: the image's fault, unless it lacks what worlds never have."""
+    entry = f"the image's ENTRYPOINT ({shlex.join(world.entrypoint)[:200]})"
+    said = " ".join(seen.stderr.decode(errors="replace").split())[:300]
+    lost = World("unavailable", provider=world.provider, log=world.log)
+    if seen.out_of_memory:
+        return replace(
+            lost,
+            reason=f"{entry} needs more memory than a world may use",
+            would_need=f"more than {_ENTRY_LIMITS.memory_bytes // MIB} MiB for each world",
+        )
+    if OFFLINE.search(said):
+        return replace(
+            lost,
+            reason=f"{entry} needs a network: {said}",
+            would_need="a network in trials, which have none",
+        )
+    return replace(
+        lost,
+        status="failed",
+        reason=f"{entry} does not run the command that keeps a task's container alive: {said}",
+    )

@@ -27,6 +27,7 @@ _ENTER = f"""\
 entry=$QH_ENTRY folder=$QH_ENTRY_FOLDER left=$QH_ENTRY_TENTHS
 unset QH_ENTRY QH_ENTRY_FOLDER QH_ENTRY_TENTHS
 ( (
+  mkdir -p "$folder" 2>/dev/null
   cd "$folder" 2>/dev/null || cd /
   eval "$entry sh -c 'echo >{ENTRY}/ready; exec sleep infinity'" >{ENTRY}/log 2>&1 </dev/null
   echo "$?" >{ENTRY}/ended

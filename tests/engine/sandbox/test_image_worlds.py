@@ -21,6 +21,7 @@ from qualityhub.engine.sandbox.images.names import (
     normal_name,
     remember_name,
 )
+from qualityhub.engine.sandbox.port import Limits
 from qualityhub.engine.trials import image_worlds
 from qualityhub.engine.trials.drivers import plan_trials
 from qualityhub.engine.trials.model import Ask
@@ -187,7 +188,7 @@ def test_an_entry_point_prepares_the_world_before_any_command(bwrap, world_of):
 def test_an_entry_point_that_stays_in_the_foreground_runs_beside_commands(
     bwrap, world_of, monkeypatch
 ):
-    monkeypatch.setattr(image_worlds, "_ENTRY_PROBE_S", 2.0)
+    monkeypatch.setattr(image_worlds, "_ENTRY_LIMITS", Limits(wall_s=2.0))
     program = "#!/bin/sh\necho up >/run/service\nexec sleep 100\n"
     world = world_of(folder("run"), file("serve", program, 0o755), Entrypoint=["/serve"])
     assert (world.status, world.entry_waits) == ("ready", False)
@@ -203,6 +204,13 @@ def test_an_entry_point_that_ends_at_once_is_the_images_fault(world_of, words, s
     assert world.status == "failed"
     assert "ENTRYPOINT" in world.reason
     assert said in world.reason
+
+
+def test_an_entry_point_that_lacks_a_network_is_not_the_images_fault(world_of):
+    script = "echo 'curl: (6) Could not resolve host: db.example' >&2; exit 6"
+    world = world_of(Entrypoint=["/bin/sh", "-c", script])
+    assert world.status == "unavailable"
+    assert "needs a network" in world.reason
 
 
 @owners
