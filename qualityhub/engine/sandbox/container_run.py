@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import threading
 import time
 from dataclasses import dataclass, field
@@ -300,8 +301,12 @@ def _without_shell(error: APIError) -> Completed:
 
 
 def _cpus(count: int) -> str:
-    ours = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return ",".join(str(number) for number in (ours or range(os.cpu_count() or 1))[:count])
+    """Return some of our CPUs, others than a neighbour's where there are enough."""
+    known = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    ours = known or list(range(os.cpu_count() or 1))
+    first = secrets.randbelow(len(ours))
+    some = (ours + ours)[first : first + min(count, len(ours))]
+    return ",".join(str(number) for number in some)
 
 
 def _read(attached: Any, output: _Output) -> None:
