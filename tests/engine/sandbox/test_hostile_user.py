@@ -47,7 +47,8 @@ def _env():
     return {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{PACKAGES}"}
 
 
-def test_an_ordinary_user_is_as_safe():
+@pytest.mark.parametrize("way", ["cold", pytest.param("served", marks=pytest.mark.long)])
+def test_an_ordinary_user_is_as_safe(way):
     if os.getuid() == 0 and shutil.which("setpriv") is None:
         pytest.skip("setpriv is needed to become an ordinary user")
     python = _python()
@@ -59,7 +60,7 @@ def test_an_ordinary_user_is_as_safe():
             os.chown(folder, UID, UID)
         Path(folder).chmod(0o755)
         seen = subprocess.run(
-            [*_start(python), folder],
+            [*_start(python), folder, way],
             env=_env(),
             cwd="/",
             capture_output=True,
