@@ -107,11 +107,10 @@ class NotSharedError(Exception):
 class Program:
     """What a trial's own process goes on to run, at the top of this file."""
 
-    def __init__(self, code, path, arguments, ours):
+    def __init__(self, code, path, arguments):
         self.code = code
         self.path = path
         self.arguments = arguments
-        self.ours = ours
 
 
 def receive(link):
@@ -160,9 +159,9 @@ def serve(link):
         if not message:
             os._exit(0)
         request = json.loads(message.decode("ascii"))
-        program = Program(code, config["program"], request["argv"], config["ours"])
+        program = Program(code, config["program"], request["argv"])
         if request["code"] is not None:
-            program = Program(request["code"], "-c", request["argv"], False)
+            program = Program(request["code"], "-c", request["argv"])
         if start(link, files, config, request):
             return program
 
@@ -474,11 +473,6 @@ def rehearse(code):
             names["rehearse"]()
 
 
-def open_memory():
-    """Let this process be debugged and looked into, as processes usually may."""
-    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-
-
 def refresh():
     """Give generators that were seeded by an import a state of this process's own."""
     for name in ("random", "numpy.random"):
@@ -491,11 +485,8 @@ def run(program):
     """Be the program, as the interpreter would run it from the start; never returns."""
     os.setsid()
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    if program.ours:
-        # Cases run in its children; its own memory and files stay shut to them.
-        os.register_at_fork(after_in_child=open_memory)
-    else:
-        open_memory()
+    # What made the world stays shut to what runs in it; the program is a process like any other.
+    LIBC.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     refresh()
     module = types.ModuleType("__main__")
     module.__builtins__ = __builtins__
