@@ -10,6 +10,7 @@ import pytest
 from qualityhub.engine import inspect
 from qualityhub.engine.inspect import InspectOptions, inspect_source
 from qualityhub.engine.policy import AdmissionPolicy
+from qualityhub.engine.sandbox.conformance import Kit, examine
 from qualityhub.engine.sandbox.engine import engine_address
 from qualityhub.engine.sandbox.trees import remove_tree
 
@@ -53,6 +54,7 @@ def seen(tmp_path_factory):
             )
             report = inspect_source(str(TASKS), options, Quiet())
             found[provider] = report, observed
+    found["home"] = home
     yield found
     # Several images' files: too much to be kept for looking at it later.
     remove_tree(home)
@@ -103,3 +105,30 @@ def test_both_come_to_the_same_verdict(seen):
     assert [(r.code, r.status) for r in snapshot.rules] == [
         (r.code, r.status) for r in container.rules
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "file_ownership_is_real",
+        "set_id_programs_gain_nothing",
+        "collect_follows_no_link",
+        "overlays_are_discarded",
+        "whole_tree_dies_on_timeout",
+        "no_new_privileges",
+        "no_host_sockets",
+    ],
+)
+@pytest.mark.parametrize("provider", ["bwrap", "container"])
+def test_a_world_of_an_image_holds_what_any_world_holds(seen, provider, name, tmp_path, request):
+    of(seen, provider, "pip")
+    python = "usr/local/bin/python3"
+    trees = (seen["home"] / "images").glob("[0-9a-f]*")
+    base = next(tree for tree in trees if (tree / python).is_file())
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    kit = Kit(request.getfixturevalue(provider), f"/{python}", tmp_path, base=base)
+    (held,) = examine(kit, (name,))
+    if not kit.sandbox.capability().ownership and held.outcome == "soft":
+        return
+    assert held.outcome == "pass", held.reason
