@@ -82,6 +82,13 @@ QH_STORE_MAX_BYTES = ENV.size(
 QH_SANDBOX = ENV.text(
     "QH_SANDBOX", "auto", "Which sandbox workers use.", choices=["auto", "bwrap", "container"]
 )
+QH_FORK_SERVER = ENV.text(
+    "QH_FORK_SERVER",
+    "on",
+    "Whether trials that differ in input alone share what is loaded once; `off` starts every one "
+    "anew. The command line reads it too.",
+    choices=["on", "off"],
+)
 QH_LEASE_SECONDS = ENV.integer(
     "QH_LEASE_SECONDS",
     30,

@@ -49,6 +49,7 @@ class InspectOptions:
         domain: Domain to put into the report.
         generation: Raised to ask for fresh results.
         budget_s: Seconds after which no new trial starts; the rest is reported as not measured.
+        fork_server: Whether trials may share what is loaded once; None asks ``QH_FORK_SERVER``.
     """
 
     policy: AdmissionPolicy
@@ -62,6 +63,7 @@ class InspectOptions:
     domain: str | None = None
     generation: int = 0
     budget_s: float | None = None
+    fork_server: bool | None = None
 
 
 class Progress(Protocol):
@@ -359,7 +361,9 @@ def _prepare(
     store: TrialStore = directory_store(options.home) if options.cache else NullStore()
     if sandbox is None:
         return _Run(inspection, None)  # type: ignore[arg-type]  # advance asks nothing without a world
-    runner = TrialRunner(environment, worlds, sandbox, store, options.home)
+    runner = TrialRunner(
+        environment, worlds, sandbox, store, options.home, fork_server=options.fork_server
+    )
     stack.callback(runner.close)
     return _Run(inspection, runner)
 

@@ -264,7 +264,14 @@ class Bench:
             staged = Staged(
                 environment,
                 worlds,
-                TrialRunner(environment, worlds, self.sandbox(), BatchStore({}), self._home()),
+                TrialRunner(
+                    environment,
+                    worlds,
+                    self.sandbox(),
+                    BatchStore({}),
+                    self._home(),
+                    fork_server=settings.QH_FORK_SERVER == "on",
+                ),
             )
         self._staged[inspection.pk] = staged
         while len(self._staged) > AT_HAND:
