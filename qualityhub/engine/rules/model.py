@@ -118,6 +118,8 @@ class Rule(ABC):
     from_effort: ClassVar[Effort] = "quick"
     families: ClassVar[frozenset[Family]]
     layers: ClassVar[tuple[str, ...]] = ("statement", "environment", "verifier", "solution")
+    fields: ClassVar[frozenset[str]] = frozenset()
+    """What of a variation the rule answers for; empty for a rule about something else."""
     page: ClassVar[Page]
 
     def not_applicable(self, context: Context) -> str:

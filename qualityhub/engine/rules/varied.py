@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 from qualityhub.engine.environments.model import Task
 from qualityhub.engine.rules.causes import FAULTS, Cause, Explored, Group, explore, group_of
@@ -28,7 +27,6 @@ class Varied(Rule):
     cost = "behaviour"
     from_effort = "standard"
     families = ALL_FAMILIES
-    fields: ClassVar[frozenset[str]]
 
     def asks(self, context: Context, task: Task) -> Iterable[Ask]:
         """Ask for everything changed at once, and for the cause of what that shows."""

@@ -277,6 +277,14 @@ def _bound(item: Judged) -> str:
     if not item.rule.code.startswith("DET"):
         return ""
     runs: dict[tuple[str, str], int] = {}
+    if item.rule.fields:
+        # A change that matters shows in every run: what counts is that it was there.
+        for ask in set(item.asks):
+            if item.rule.fields.intersection(ask.variation.changes()):
+                runs[ask.task, ask.probe] = runs.get((ask.task, ask.probe), 0) + 1
+        fewest = min(runs.values(), default=0)
+        text = "1 changed run" if fewest == 1 else f"{fewest} changed runs"
+        return f"; {text} per task, beside runs without the change that agree" if fewest else ""
     for ask in set(item.asks):
         runs[ask.task, ask.probe] = runs.get((ask.task, ask.probe), 0) + 1
     fewest = min((count for count in runs.values() if count > 1), default=0)

@@ -113,6 +113,7 @@ def test_episodes(tmp_path, home, reset, expected):
     assert found(report) == expected
     if not expected:
         assert {rule.status for rule in report.rules} == {"pass"}
+        assert all("; 1 changed run per task" in rule.reason for rule in report.rules)
         assert report.not_measured == ()
 
 
