@@ -114,16 +114,20 @@ def facts() -> str:
     )
 
 
-def generated_etc(home: Path, *, network: bool, owner: int) -> Path:
+def generated_etc(home: Path, *, network: bool, owner: int, hostname: str = "sandbox") -> Path:
     """Return a folder with the generated ``/etc``, made once and named by its content.
 
     Args:
         home: Our data folder.
         network: Whether name resolution of the host is copied (build sandboxes only).
         owner: Host id that owns it, so that it belongs to root inside; negative for our own.
+        hostname: Of the world, which can then resolve its own name.
     """
     store = home / "rehearsal"
     wanted = _planned(network=network)
+    if not network and hostname.replace("-", "").replace(".", "").isalnum():
+        for name in ("hosts", "hostname"):
+            wanted[name] = _WRITTEN[name].replace("sandbox", hostname).encode("ascii", "ignore")
     final = store / _name(wanted, owner)
     if final.exists():
         return final

@@ -93,7 +93,7 @@ class BwrapSandbox:
         _SANDBOXES.add(self)
         self._launcher: _Launcher | None = None
         self._capability: Capability | None = None
-        self._etc: dict[bool, Path] = {}
+        self._etc: dict[tuple[bool, str], Path] = {}
         self._chosen: Path | None = program
 
     def capability(self) -> Capability:
@@ -187,12 +187,12 @@ class BwrapSandbox:
         if command.base is None:
             links, folders = base.usr_links()
             mounts += [_mount(str(path), path) for path in (Path("/usr"), *folders)]
-            mounts.append(_mount("/etc", self._generated_etc(network=command.network), "overlay"))
+            mounts.append(_mount("/etc", self._generated_etc(command), "overlay"))
             interpreter = default_interpreter()
             if not interpreter.in_usr:
                 mounts.append(_mount(str(interpreter.prefix), interpreter.prefix))
         else:
-            etc = self._generated_etc(network=command.network)
+            etc = self._generated_etc(command)
             for name in ("hosts", "hostname", "resolv.conf"):
                 if (etc / name).exists():
                     mounts.append(_mount(f"/etc/{name}", etc / name, "overlay", optional=True))
@@ -217,13 +217,17 @@ class BwrapSandbox:
             "limits": {name: getattr(limits, name) for name in Limits.__dataclass_fields__},
         }
 
-    def _generated_etc(self, *, network: bool) -> Path:
+    def _generated_etc(self, command: Command) -> Path:
+        key = (command.network, command.hostname)
         with self._lock:
-            if network not in self._etc:
-                self._etc[network] = base.generated_etc(
-                    self._home, network=network, owner=idmaps.current().owner
+            if key not in self._etc:
+                self._etc[key] = base.generated_etc(
+                    self._home,
+                    network=command.network,
+                    owner=idmaps.current().owner,
+                    hostname=command.hostname,
                 )
-            return self._etc[network]
+            return self._etc[key]
 
     def _connect(self) -> socket.socket:
         for again in (True, False):
