@@ -45,4 +45,5 @@ def test_hub_and_engine_say_the_same(open_home, rows, upload, bench):
     admitted = version.tasks.order_by("position").values_list("admitted", flat=True)
     assert list(admitted) == [True, True, False, True, True, True]
     assert json.loads(json.dumps(derive_again(inspection).as_json())) == inspection.report
-    assert TrialRecord.objects.count() == InspectionTrial.objects.count() == alone.trials["run"]
+    # How many ran again cold depends on which ones a fork server took first.
+    assert TrialRecord.objects.count() == InspectionTrial.objects.count() == inspection.trials_total

@@ -293,5 +293,6 @@ def test_workers_apart_judge_together_as_the_engine_alone(  # noqa: PLR0917 - fi
     assert [row["verdict"] for row in result.report["tasks"]] == [
         row.verdict for row in alone.tasks
     ]
-    assert result.trials_total == alone.trials["run"] == result.trials_done
-    assert InspectionTrial.objects.filter(inspection=inspection).count() == result.trials_done
+    # How many ran again cold depends on which ones a fork server took first.
+    trials = InspectionTrial.objects.filter(inspection=inspection).count()
+    assert trials == result.trials_done == result.trials_total
