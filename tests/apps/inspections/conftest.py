@@ -44,7 +44,7 @@ class Script:
 class ScriptedRunner:
     script = Script()
 
-    def __init__(self, environment, worlds, sandbox, store, home):
+    def __init__(self, environment, worlds, sandbox, store, home, **options):
         self.store = store
         self.sandbox = sandbox
 
