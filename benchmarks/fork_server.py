@@ -188,7 +188,7 @@ def main() -> None:
         home = Path(given.home) if given.home else folder / "home"
         for word, source, target, least in (
             ("humaneval", humaneval(data, folder), 4.0, 984),
-            ("imports", walk(folder), 10.0, 200),
+            ("imports", walk(folder), 10.0, 600),
         ):
             if given.only in {None, word}:
                 bench = Bench(source, home, given.jobs)
