@@ -22,6 +22,9 @@ from qualityhub.engine.trials.model import Ask, Observation
 REPEATS = 12
 """Cold runs that must agree with each other before the fork server is blamed. A result that comes
 up in one run of four escapes all of them in 3 % of cases."""
+PATIENCE = 60
+"""So many where served runs differ among themselves: that speaks of chance, and a result that comes
+up in one run of ten escapes 60 in 0.2 % of cases."""
 FEWEST = 3
 SHARE = 100
 """Of what passed, ``FEWEST`` tasks and one in ``SHARE`` run again cold."""
@@ -59,11 +62,14 @@ def unconfirmed(
     wanted.update(dict.fromkeys(_cold(_sample(context, judged), seen)))
     if not wanted:
         for item, task, asks in _contested(context, judged, seen):
-            missing = _repeated(asks, seen)
-            wanted.update(dict.fromkeys(missing))
-            if not missing and _agrees(asks, seen):
+            for count in (REPEATS, PATIENCE) if _flickers(asks, seen) else (REPEATS,):
+                missing = _repeated(asks, seen, count)
+                wanted.update(dict.fromkeys(missing))
+                if missing or not _agrees(asks, seen, count):
+                    break
+            else:
                 item.errors[task] = (
-                    f"a fork server gave what {REPEATS} worlds started for this alone did not give"
+                    f"a fork server gave what {count} worlds started for this alone did not give"
                 )
     return list(wanted)
 
@@ -140,12 +146,12 @@ def _differs(ask: Ask, seen: Mapping[Ask, Observation]) -> bool:
     )
 
 
-def _repeated(asks: Sequence[Ask], seen: Mapping[Ask, Observation]) -> list[Ask]:
+def _repeated(asks: Sequence[Ask], seen: Mapping[Ask, Observation], count: int) -> list[Ask]:
     """Return the cold repeats of asks that are not there yet."""
     return [
         twin
         for group in _groups(asks)
-        for repeat in range(REPEATS)
+        for repeat in range(count)
         if (twin := replace(group, repeat=repeat)) not in seen
     ]
 
@@ -154,10 +160,23 @@ def _groups(asks: Sequence[Ask]) -> list[Ask]:
     return list(dict.fromkeys(replace(ask, repeat=0, cold=True) for ask in asks))
 
 
-def _agrees(asks: Sequence[Ask], seen: Mapping[Ask, Observation]) -> bool:
+def _flickers(asks: Sequence[Ask], seen: Mapping[Ask, Observation]) -> bool:
+    """Whether served runs that differ in nothing but their number gave different results."""
+    for group in _groups(asks):
+        runs = [
+            run
+            for repeat in range(REPEATS)
+            if (run := seen.get(replace(group, repeat=repeat, cold=False))) and run.served
+        ]
+        if any(first_difference(runs[0], run) is not None for run in runs[1:]):
+            return True
+    return False
+
+
+def _agrees(asks: Sequence[Ask], seen: Mapping[Ask, Observation], count: int) -> bool:
     """Whether the cold runs of every group agree among themselves."""
     for group in _groups(asks):
-        runs = [seen[replace(group, repeat=repeat)] for repeat in range(REPEATS)]
+        runs = [seen[replace(group, repeat=repeat)] for repeat in range(count)]
         if any(run.outcome == "unmeasured" for run in runs):
             return False
         if any(first_difference(runs[0], run) is not None for run in runs[1:]):
