@@ -6,16 +6,21 @@ import re
 from typing import TYPE_CHECKING
 
 from qualityhub.accounts.access import check_role, not_found
-from qualityhub.accounts.choices import Role
+from qualityhub.accounts.choices import Role, Scope
 from qualityhub.accounts.models import SLUG
 from qualityhub.platform.ids import is_public_id
+from qualityhub.registry.choices import Admission
 from qualityhub.registry.models import Domain, Environment, EnvironmentVersion
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
     from qualityhub.accounts.access import Actor
     from qualityhub.accounts.models import Team
 
 DIGEST = re.compile(r"qh1:[0-9a-f]{64}")
+HANDED_OUT = (Admission.ADMITTED, Admission.PARTIAL)
+"""Versions of which something passed: all that a token for asking what is admitted can download."""
 
 
 def access_domain(
@@ -63,9 +68,32 @@ def access_version(actor: Actor, ref: str, need: Role = Role.VIEWER) -> Environm
         NotFoundError: Unknown, or not the actor's.
         ForbiddenError: Too small a role.
     """
-    rows = EnvironmentVersion.objects.select_related(
+    return _version(actor, ref, need, _versions(actor))
+
+
+def access_files(actor: Actor, ref: str) -> EnvironmentVersion:
+    """Return a version whose files the actor may have, by public id or digest.
+
+    Who may not read environments is told of those alone of which something is admitted.
+
+    Raises:
+        NotFoundError: Unknown, not the actor's, or nothing of it is admitted.
+    """
+    rows = _versions(actor)
+    if not actor.has_scope(Scope.ENVIRONMENTS_READ):
+        rows = rows.filter(admission__in=HANDED_OUT)
+    return _version(actor, ref, Role.VIEWER, rows)
+
+
+def _versions(actor: Actor) -> QuerySet[EnvironmentVersion]:
+    return EnvironmentVersion.objects.select_related(
         "environment", "environment__team", "environment__domain"
     ).filter(environment__team__in=actor.team_ids)
+
+
+def _version(
+    actor: Actor, ref: str, need: Role, rows: QuerySet[EnvironmentVersion]
+) -> EnvironmentVersion:
     if DIGEST.fullmatch(ref):
         # The same content may be in several environments; the files are the same.
         found = rows.filter(digest=ref).order_by("id").first()

@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from qualityhub.registry.models import EnvironmentVersion, Task
+from qualityhub.registry.models import Environment, EnvironmentVersion, Task
 from qualityhub.registry.packages import version_environment, version_root
 from qualityhub.registry.services import task_roles_set
 
@@ -314,3 +314,53 @@ def test_form_that_says_two_things_is_refused(owner_api, url, tar_of, rows, is_p
     response = owner_api.post(url, {"archive": archives}, format="multipart")
     is_problem(response, 422, "input.repeated_part")
     assert not EnvironmentVersion.objects.exists()
+
+
+HANDED_OUT = ("admitted", "partial")
+
+
+def downloaded(api, url):
+    response = api.get(url)
+    response.close()
+    return response
+
+
+@pytest.mark.parametrize(
+    "state", [None, "admitted", "partial", "pending", "quarantined", "rejected", "error"]
+)
+def test_a_token_for_training_downloads_what_passed_alone(
+    *, state, upload, make_api, owner, team, owner_api, is_problem
+):
+    document = upload().json()
+    EnvironmentVersion.objects.update(admission=state)
+    training = make_api(owner, team, ["admission:read"])
+    etag = downloaded(owner_api, document["archive"])["ETag"]
+    for ref in (document["id"], document["digest"]):
+        url = f"/api/v1/versions/{ref}/archive"
+        if state in HANDED_OUT:
+            assert downloaded(training, url).status_code == 200
+        else:
+            is_problem(training.get(url), 404, "version.not_found")
+            is_problem(training.get(url, HTTP_IF_NONE_MATCH=etag), 404, "version.not_found")
+        assert downloaded(owner_api, url).status_code == 200
+
+
+def test_a_digest_finds_the_version_that_passed(
+    *, upload, owner_api, make_api, owner, team, tar_of, rows
+):
+    archive = upload().json()["archive"]
+    rejected = EnvironmentVersion.objects.get()
+    twin = Environment.objects.create(
+        team=team, domain=rejected.environment.domain, slug="twin", name="Twin"
+    )
+    owner_api.post(
+        f"/api/v1/environments/{twin.public_id}/versions",
+        {"archive": tar_of({"tasks.jsonl": rows()})},
+        format="multipart",
+    )
+    EnvironmentVersion.objects.filter(pk=rejected.pk).update(admission="rejected")
+    EnvironmentVersion.objects.exclude(pk=rejected.pk).update(admission="admitted")
+    training = make_api(owner, team, ["admission:read"])
+    response = downloaded(training, archive)
+    assert response.status_code == 200
+    assert "twin-" in response["Content-Disposition"]

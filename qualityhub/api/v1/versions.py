@@ -38,7 +38,7 @@ from qualityhub.platform.blobs import blob_store
 from qualityhub.platform.etags import caller_has
 from qualityhub.platform.parsers import StrictJSONParser
 from qualityhub.registry import selectors, services
-from qualityhub.registry.access import access_environment, access_version
+from qualityhub.registry.access import access_environment, access_files, access_version
 from qualityhub.registry.choices import Admission, SourceKind, TaskRole
 
 if TYPE_CHECKING:
@@ -243,7 +243,11 @@ class VersionArchive(Endpoint):
     @extend_schema(
         operation_id="versions_archive",
         summary="Download the files of a version, by digest or id",
-        description="The archive as it was uploaded, verified before the first byte is sent.",
+        description=(
+            "The archive as it was uploaded, verified before the first byte is sent. A token "
+            "without environments:read gets versions of which something is admitted; others do "
+            "not exist for it."
+        ),
         responses={
             (200, "application/octet-stream"): OpenApiResponse(
                 OpenApiTypes.BINARY, description="The archive."
@@ -255,7 +259,7 @@ class VersionArchive(Endpoint):
     def get(self, request: Request, ref: str) -> HttpResponse | FileResponse:
         """Send it."""
         read_query(request)
-        version = access_version(self.actor, ref)
+        version = access_files(self.actor, ref)
         if not version.archive_sha256:
             raise NotFoundError(
                 "version.no_archive",
