@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
+import time
 
 import pytest
 
+from qualityhub.engine.sandbox import reclaim
 from qualityhub.registry.models import Environment, EnvironmentVersion, Task
 from qualityhub.registry.packages import version_environment, version_root
 from qualityhub.registry.services import task_roles_set
@@ -58,6 +61,22 @@ def test_lost_tree_is_unpacked_again(upload, qh_home):
     upload()
     version = EnvironmentVersion.objects.get()
     shutil.rmtree(qh_home / "trees")
+    assert (version_root(version) / "tasks.jsonl").is_file()
+
+
+def test_unpacked_packages_count_in_the_store_and_come_back_once_pruned(upload, qh_home):
+    upload()
+    version = EnvironmentVersion.objects.get()
+    version_root(version)
+    shown = next(kind for kind in reclaim.summarize(qh_home) if kind.kind == "trees")
+    assert shown.count == 1
+    assert shown.bytes > 0
+    assert not reclaim.prune(qh_home, max_bytes=0).removed
+    long_ago = time.time() - 3600
+    record = next((qh_home / "trees").glob("*.json"))
+    os.utime(record, (long_ago, long_ago))
+    assert [item.kind for item in reclaim.prune(qh_home, max_bytes=0).removed] == ["trees"]
+    assert not list((qh_home / "trees").iterdir())
     assert (version_root(version) / "tasks.jsonl").is_file()
 
 
@@ -321,7 +340,7 @@ HANDED_OUT = ("admitted", "partial")
 
 def downloaded(api, url):
     response = api.get(url)
-    response.close()
+    b"".join(response.streaming_content)  # To its end, which closes the file.
     return response
 
 
