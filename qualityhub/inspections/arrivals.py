@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from django.db.models import Exists, OuterRef
-from django.db.models.functions import Now
+from django.db.models import Q
 
-from qualityhub.inspections.choices import BatchKind, InspectionStatus, Trigger
-from qualityhub.inspections.models import Batch, Inspection, Need, Worker
+from qualityhub.engine.digest import digest_json
+from qualityhub.inspections.choices import InspectionStatus, Trigger
+from qualityhub.inspections.models import Inspection
+from qualityhub.inspections.planning import needs_among, offers_seen
 from qualityhub.inspections.services import inspection_start
-from qualityhub.inspections.workers import LIVE_S
 from qualityhub.registry.models import EnvironmentVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from qualityhub.inspections.needs import Offer
 
 AT_ONCE = 20
 
 
 def engine_arrived() -> int:
-    """Inspect again what was prepared while no worker had an engine; returns how many began.
+    """Inspect again what was prepared while no fitting worker had an engine.
 
-    Only newest versions whose newest inspection ended as pending. Once is enough: the new
-    inspection is prepared by a worker with an engine, whatever it comes to.
+    Only newest versions whose newest inspection left something pending and was prepared without
+    asking for an engine, and only where the new one will ask for it: by the same rule as its
+    planning. So once is enough, whatever it comes to.
+
+    Returns:
+        How many began.
     """
-    live = Worker.objects.filter(seen_at__gte=Now() - timedelta(seconds=LIVE_S))
-    if not live.filter(offer__engine=True).exists():
+    offers = offers_seen()
+    if not any(offer.engine for offer in offers):
         return 0
-    with_engine = Need.objects.filter(document__engine=True).values("pk")
-    prepared = Batch.objects.filter(
-        inspection=OuterRef("pk"), kind=BatchKind.PREPARE, needs__in=with_engine
+    found = (
+        Inspection.objects.filter(pk__in=list(islice(_better_now(offers), AT_ONCE)))
+        .select_related("version__environment__domain", "version__environment__team")
+        .defer("report", "worlds", "inputs")
+        .order_by("pk")
     )
+    return sum(_begin(inspection) for inspection in found)
+
+
+def _better_now(offers: Sequence[Offer]) -> Iterator[int]:
+    """Yield pending inspections whose preparation would ask for an engine now.
+
+    All are looked through: what no worker fits must not hide the rest.
+    """
     versions = (
         EnvironmentVersion.objects.order_by("environment_id", "-pk")
         .distinct("environment_id")
@@ -40,19 +60,26 @@ def engine_arrived() -> int:
         .distinct("version_id")
         .values("pk")
     )
-    pending = (
-        Inspection.objects.filter(
-            ~Exists(prepared), pk__in=newest, status=InspectionStatus.FINISHED, verdict="pending"
-        )
-        .select_related("version__environment__domain", "version__environment__team")
-        .defer("report", "worlds", "inputs")
+    pending = Inspection.objects.filter(
+        Q(verdict="pending") | Q(task_counts__pending__gt=0),
+        pk__in=newest,
+        status=InspectionStatus.FINISHED,
+        engine_asked=False,
+    ).order_by("pk")
+    answers: dict[str, bool] = {}
+    for pk, placement in pending.values_list("pk", "version__placement"):
+        name = digest_json("placement", placement)
+        if name not in answers:
+            answers[name] = needs_among(placement, offers).engine
+        if answers[name]:
+            yield pk
+
+
+def _begin(inspection: Inspection) -> bool:
+    begun = inspection_start(
+        version=inspection.version,
+        actor="system",
+        trigger=Trigger.AUDIT,
+        audit_reason="a worker with a container engine appeared",
     )
-    found = list(pending[:AT_ONCE])
-    for inspection in found:
-        inspection_start(
-            version=inspection.version,
-            actor="system",
-            trigger=Trigger.AUDIT,
-            audit_reason="a worker with a container engine appeared",
-        )
-    return len(found)
+    return begun.pk > inspection.pk  # Else an older one still waits with the same question.

@@ -125,6 +125,11 @@ class Inspection(PublicIdModel):
         help_text="Why nobody goes on with it; empty while somebody can.",
     )
     waits_since = models.DateTimeField(null=True, blank=True)
+    engine_asked = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Its preparation asked for a container engine, whatever that came to.",
+    )
     worlds = PackedJSONField(null=True, blank=True)
     inputs = PackedJSONField(
         null=True, blank=True, help_text="What the verdict was made from, beside the trials."

@@ -12,13 +12,15 @@ from django.db.models.functions import Now
 from qualityhub.engine.environments.placement import gpus_of, task_size
 from qualityhub.inspections.models import Batch, Need, Worker
 from qualityhub.inspections.needs import Needs, label_pairs, needs_from, offer_from, unmet
+from qualityhub.inspections.workers import LIVE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from qualityhub.engine.environments.model import Environment
     from qualityhub.engine.trials.model import Trial, World
     from qualityhub.inspections.models import Inspection
+    from qualityhub.inspections.needs import Offer
     from qualityhub.registry.models import EnvironmentVersion
 
 NEEDS_KEPT = timedelta(days=2)
@@ -56,14 +58,22 @@ def prepare_needs(version: EnvironmentVersion) -> Needs:
     Labels and GPUs are waited for. An engine and an interpreter are asked for where some worker
     had them of late; where none had, any worker says at once what could not be measured, and why.
     """
-    asked = version.placement
+    return needs_among(version.placement, offers_seen(settings.QH_WORKER_PATIENCE_S))
+
+
+def needs_among(asked: Mapping[str, Any], offers: Iterable[Offer]) -> Needs:
+    """Return what a placement needs where these are the workers; see :func:`prepare_needs`.
+
+    One worker must have all of it: an engine here does not help what only runs there.
+    """
     needs = Needs(gpus=asked.get("gpus", 0), labels=label_pairs(asked.get("labels", {})))
+    known = list(offers)
     for wish in (
         {"engine": True} if asked.get("image") else {},
         {"python": asked["python"]} if asked.get("python") else {},
     ):
         wished = replace(needs, **wish)
-        if wish and any(not unmet(wished, offer_from(offer)) for offer in _offers()):
+        if wish and any(not unmet(wished, offer) for offer in known):
             needs = wished
     return needs
 
@@ -125,6 +135,8 @@ def _of_host(world: World) -> bool:
     return bool(world.python) and not world.base and world.provider != "container"
 
 
-def _offers() -> list[dict[str, Any]]:
-    seen_of_late = Now() - timedelta(seconds=settings.QH_WORKER_PATIENCE_S)
-    return list(Worker.objects.filter(seen_at__gt=seen_of_late).values_list("offer", flat=True))
+def offers_seen(seconds: float = 0) -> list[Offer]:
+    """Return what the workers offer that live, or that were seen in the last seconds."""
+    since = Now() - timedelta(seconds=max(seconds, LIVE_S))
+    seen = Worker.objects.filter(seen_at__gt=since)
+    return [offer_from(offer) for offer in seen.values_list("offer", flat=True)]

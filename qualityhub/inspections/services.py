@@ -85,6 +85,7 @@ def inspection_start(
         if found is not None:
             return found
         priority = Priority.AUDIT if trigger == Trigger.AUDIT else Priority.INTERACTIVE
+        needs = prepare_needs(version)
         inspection = Inspection(
             team=environment.team,
             version=version,
@@ -99,6 +100,7 @@ def inspection_start(
             trigger=trigger,
             priority=priority,
             actor=actor[:300],
+            engine_asked=needs.engine,
         )
         inspection.job = job_create(
             team_id=environment.team_id, kind="inspection", object_id=inspection.public_id
@@ -110,7 +112,7 @@ def inspection_start(
             priority=priority,
             kind=BatchKind.PREPARE,
             round=0,
-            needs=need_key(prepare_needs(version)),
+            needs=need_key(needs),
         )
         audit(
             actor=actor,
@@ -219,8 +221,10 @@ def inspection_prepare_again(inspection_pk: int) -> bool:
                 inspection_pk,
                 code="inspection.worlds_lost",
                 message="Workers that prepared its worlds were lost again and again, and no other "
-                f"could make the same: {'; '.join(sorted(set(inspection.refused.values())))}",
+                "could make the same; operators find why at the batches of "
+                f"{inspection.public_id} and in the log.",
             )
+        needs = prepare_needs(inspection.version)
         batches_void(inspection)
         InspectionTrial.objects.filter(inspection=inspection).delete()
         Inspection.objects.filter(pk=inspection_pk).update(
@@ -229,6 +233,7 @@ def inspection_prepare_again(inspection_pk: int) -> bool:
             refused={},
             waits_for="",
             waits_since=None,
+            engine_asked=needs.engine,
             open_batches=0,
             trials_total=0,
             trials_done=0,
@@ -241,7 +246,7 @@ def inspection_prepare_again(inspection_pk: int) -> bool:
             priority=inspection.priority,
             kind=BatchKind.PREPARE,
             round=inspection.round + 1,
-            needs=need_key(prepare_needs(inspection.version)),
+            needs=need_key(needs),
         )
         tickets_send(1)
     return True

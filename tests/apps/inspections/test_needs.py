@@ -282,7 +282,12 @@ def test_worlds_lost_again_and_again_are_our_error(upload, start, script, monkey
         draining.reap()
     inspection.refresh_from_db()
     assert (inspection.status, inspection.error_code) == ("errored", "inspection.worlds_lost")
-    assert "first:1 cannot" in inspection.error_message
+    job = inspection.job
+    job.refresh_from_db()
+    for told in (inspection.error_message, job.error_message):
+        assert inspection.public_id in told
+        assert "first:1" not in told
+    assert Batch.objects.filter(inspection=inspection, last_error="first:1 cannot").exists()
 
 
 def refuse_in(names, otherwise):
@@ -357,26 +362,3 @@ def test_engine_that_appears_widens_what_a_bench_takes(queue, script, monkeypatc
     monkeypatch.setattr(module, "engine_address", lambda: "unix:///engine")
     bench.look_again()
     assert claims.batch_claim("here", bench.fits) is not None
-
-
-def test_verdict_pending_for_want_of_an_engine_is_taken_up_when_one_appears(upload, judge, script):
-    from qualityhub.inspections.arrivals import engine_arrived
-
-    version = upload(3)
-    first = judge(version)
-    Inspection.objects.filter(pk=first.pk).update(verdict="pending")
-    assert engine_arrived() == 0
-    workers.worker_beat("engine", Offer("e", engine=True), 1)
-    assert engine_arrived() == 0, "it has no image"
-    version.placement = {"image": True}
-    version.save()
-    assert engine_arrived() == 1
-    second = Inspection.objects.exclude(pk=first.pk).get()
-    assert (second.version_id, second.priority) == (version.pk, Priority.AUDIT)
-    batch = second.batches.get()
-    assert Need.objects.get(pk=batch.needs).document == {"engine": True}
-    assert engine_arrived() == 0, "it is under way"
-    Inspection.objects.filter(pk=second.pk).update(
-        status="finished", verdict="pending", finished_at=timezone.now()
-    )
-    assert engine_arrived() == 0, "an engine did not help"
