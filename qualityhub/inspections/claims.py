@@ -28,6 +28,7 @@ from qualityhub.platform.text import storable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+SILENT = "its worker fell silent"
 ATTEMPTS = 5
 """So often a batch may be lost by its workers before the inspection ends as errored."""
 
@@ -184,7 +185,7 @@ def leases_expire() -> int:
             status=BatchStatus.QUEUED,
             lease_token=None,
             lease_until=None,
-            last_error="its worker fell silent",
+            last_error=SILENT,
         )
 
 

@@ -61,7 +61,8 @@ def test_version_whose_files_are_lost_ends_as_our_error(celery_app, version):
     assert celery_app.tasks["inspections.reap"]()["given_up"] == 1
     inspection.refresh_from_db()
     assert (inspection.status, inspection.error_code) == ("errored", "inspection.given_up")
-    assert "Error" in inspection.error_message
+    assert "Error" in Batch.objects.get().last_error
+    assert "Error" not in inspection.error_message
 
 
 @pytest.mark.django_db

@@ -141,7 +141,7 @@ def test_batch_that_always_breaks_ends_the_inspection(upload, start, monkeypatch
     inspection = start(version)
 
     def broken(*args):
-        raise OSError("no space left")
+        raise OSError(28, "no space left", "/srv/of/a/host/blob")
 
     monkeypatch.setattr(rounds, "advance_run", broken)
     for _ in range(claims.ATTEMPTS):
@@ -150,7 +150,12 @@ def test_batch_that_always_breaks_ends_the_inspection(upload, start, monkeypatch
     draining.reap()
     inspection.refresh_from_db()
     assert (inspection.status, inspection.error_code) == ("errored", "inspection.given_up")
-    assert "no space left" in inspection.error_message
+    batch = Batch.objects.exclude(last_error="").get()
+    inspection.job.refresh_from_db()
+    for told in (inspection.error_message, inspection.job.error_message):
+        assert f"Batch {batch.pk} failed again and again" in told
+        assert not any(word in told for word in ("no space left", "/srv", "Error"))
+    assert "/srv/of/a/host/blob" in batch.last_error
     version.refresh_from_db()
     assert version.admission == "error"
     assert inspection.job.__class__.objects.get(pk=inspection.job_id).status == "errored"
