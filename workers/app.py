@@ -25,6 +25,7 @@ from qualityhub.platform.queue import celery_config  # noqa: E402
 from qualityhub.platform.requestid import bind_request_id  # noqa: E402
 from workers import heartbeats  # noqa: E402
 from workers.schedule import schedule  # noqa: E402
+from workers.upkeep import StoreKeeper  # noqa: E402
 
 refuse_unfit_settings()
 
@@ -57,8 +58,9 @@ def bind_task(task_id: str = "", **_: Any) -> None:
 
 @worker_ready.connect
 def worker_is_ready(sender: Any = None, **_: Any) -> None:
-    """Begin to show that this worker lives."""
+    """Begin to show that this worker lives, and to look after its host's store."""
     heartbeats.start_worker(str(sender.hostname))
+    StoreKeeper().start()
 
 
 @worker_shutdown.connect

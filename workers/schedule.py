@@ -34,11 +34,6 @@ def schedule() -> dict[str, dict[str, Any]]:
             "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=10),
             "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
         },
-        "keep the store below its cap": {
-            "task": "store.prune",
-            "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=50),
-            "options": {"queue": HOUSEKEEPING, "expires": 6 * 3600},
-        },
         "let go of the trials behind old verdicts": {
             "task": "housekeeping.trials",
             "schedule": crontab(hour=settings.QH_AUDIT_HOUR, minute=55),

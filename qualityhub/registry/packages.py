@@ -1,7 +1,8 @@
 """Packages on disk: unpacking what was uploaded, and finding it again.
 
 ``QH_HOME/trees/<sha256 of the archive>`` is a cache of unpacked archives: complete or absent,
-never changed, made again from the archive where it is missing.
+never changed, made again from the archive where it is missing. The file of the same name that ends
+with ``.json`` tells the store how large it is and, by its time of change, when it was last used.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from qualityhub.engine.environments.archives import extract_archive
 from qualityhub.engine.environments.codec import environment_from_json, environment_to_json
 from qualityhub.engine.environments.reader import read_environment
 from qualityhub.engine.errors import InvalidInputError, MachineryError
+from qualityhub.engine.sandbox import store
+from qualityhub.engine.sandbox.owners import label
+from qualityhub.engine.sandbox.trees import size_of
 from qualityhub.platform.blobs import blob_store
 
 if TYPE_CHECKING:
@@ -93,11 +97,14 @@ def keep_tree(folder: Path, archive_sha256: str) -> None:
     """Move an unpacked archive to its place, unless somebody was faster."""
     target = _trees() / archive_sha256
     if not target.is_dir():
+        taken = size_of(folder)
         try:
             folder.rename(target)
         except OSError:
             if not target.is_dir():
                 raise
+        else:
+            store.write_json(_record(target), {"bytes": taken})
 
 
 def store_parsed(environment: Environment) -> str:
@@ -118,6 +125,10 @@ def version_root(version: EnvironmentVersion) -> Path | None:
     tree = _trees() / version.archive_sha256
     if not tree.is_dir():
         _unpack_again(version.archive_sha256)
+    elif not _record(tree).exists():
+        # Unpacked before the store counted packages, or by a process killed between the two.
+        store.write_json(_record(tree), {"bytes": size_of(tree)})
+    store.touch(_record(tree))
     return tree / version.root_path if version.root_path else tree
 
 
@@ -149,7 +160,7 @@ def _unpack_again(archive_sha256: str) -> None:
 @contextmanager
 def _new_folder() -> Iterator[Path]:
     """Yield a path for a folder that does not exist yet; whatever was not moved away goes."""
-    holder = Path(tempfile.mkdtemp(dir=_trees(), prefix=".new-"))
+    holder = Path(tempfile.mkdtemp(dir=_trees(), prefix=f".new-{label()}-"))
     try:
         yield holder / "tree"
     finally:
@@ -165,6 +176,10 @@ def _entry(entry: str) -> str:
             "Write path/to/file.py:ClassName.",
         )
     return entry
+
+
+def _record(tree: Path) -> Path:
+    return tree.with_name(f"{tree.name}.json")
 
 
 def _trees() -> Path:

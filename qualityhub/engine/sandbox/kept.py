@@ -22,7 +22,7 @@ from qualityhub.engine.sandbox.images.names import named_digests
 from qualityhub.engine.sandbox.owners import label
 from qualityhub.engine.sandbox.trees import remove_tree, size_of
 
-_NAME = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ABANDONED_S = 3600.0
 
 
@@ -241,6 +241,7 @@ KINDS: list[Kind] = [
     Trees("distributions", "downloaded distributions", spares_young=True),
     Trees("built", "wheels built from source", spares_young=True),
     Trees("rehearsed", "files of rehearsed images"),
+    Trees("trees", "unpacked packages", spares_young=True),
     Documents("resolved", "locked dependencies"),
     Files("trials", "trial results"),
     Files("evidence", "outputs of trials"),
