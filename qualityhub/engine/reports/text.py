@@ -217,4 +217,6 @@ def _foot(document: Document, ink: Ink) -> str:
     where = [str(host[key]) for key in ("provider", "python", "arch") if host.get(key)]
     if where:
         words.append(printable(", ".join(where), 120))
+    if host.get("fork_server"):
+        words.append(printable(f"fork server {host['fork_server']}", 120))
     return ink("dim", " · ".join(words))

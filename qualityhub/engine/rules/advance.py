@@ -7,14 +7,20 @@ again with the stored results".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qualityhub.engine.environments.model import Environment, Task
 from qualityhub.engine.policy import EFFORTS, AdmissionPolicy
 from qualityhub.engine.report import InspectionReport
 from qualityhub.engine.rules.catalogue import select_rules
-from qualityhub.engine.rules.confirm import cold_first, unconfirmed
+from qualityhub.engine.rules.confirm import (
+    DISTRUSTED,
+    cold_first,
+    cold_only,
+    distrusted,
+    unconfirmed,
+)
 from qualityhub.engine.rules.model import Context, Found, Rule, Unmeasured
 from qualityhub.engine.rules.verdict import Judged, Waiver, build_report
 from qualityhub.engine.trials.model import Ask, Observation, World
@@ -85,7 +91,8 @@ def advance(
         tally: Counts for the report.
     """
     policy = inspection.policy
-    known = cold_first(seen)
+    doubt = distrusted(seen)
+    known = cold_only(seen) if doubt else cold_first(seen)
     context = Context(inspection.environment, inspection.worlds, policy, known.get, {})
     rules = select_rules(inspection.select, (*inspection.ignore, *policy.ignore))
     wanted: dict[Ask, None] = {}
@@ -96,12 +103,14 @@ def advance(
             if context.world(task.id).status == "ready":
                 for ask in rule.asks(context, task):
                     if ask not in known:
-                        wanted[ask] = None
+                        wanted[replace(ask, cold=ask.cold or doubt)] = None
     if wanted:
         return Step(tuple(wanted))
     judged = [judge(rule, context) for rule in rules]
-    doubtful = unconfirmed(context, judged, seen)
-    if doubtful:
+    if doubt:
+        host = {**inspection.host, "fork_server": DISTRUSTED}
+        inspection = replace(inspection, host=host)
+    elif doubtful := unconfirmed(context, judged, seen):
         return Step(tuple(doubtful))
     return Step((), build_report(inspection, judged, known, tally or Tally()))
 

@@ -4,7 +4,9 @@ Fork-served trials are a screen. Whatever a finding rests on runs again cold, an
 of what passed. A cold observation takes the place of the served one, so a report never rests on
 served trials alone. Where the two disagree, chance is told from a fault of ours by repeating cold:
 results that differ among themselves are the environment's own randomness, and the rules that look
-for it say so; results that agree with each other and not with the server are our error.
+for it say so; results that agree with each other and not with the server are a fault of the server.
+Then nothing that it showed of the environment counts: all of it is judged from cold trials, and the
+report says so.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ SHARE = 100
 """Of what passed, ``FEWEST`` tasks and one in ``SHARE`` run again cold."""
 
 
+DISTRUSTED = "not used: it gave results that worlds started for one trial alone did not give"
+"""What the report says of the fork server in that case."""
+
+
 def cold_first(seen: Mapping[Ask, Observation]) -> Mapping[Ask, Observation]:
     """Return observations by ask, cold ones in place of served ones.
 
@@ -43,14 +49,32 @@ def cold_first(seen: Mapping[Ask, Observation]) -> Mapping[Ask, Observation]:
     return {**seen, **cold} if cold else seen
 
 
+def cold_only(seen: Mapping[Ask, Observation]) -> Mapping[Ask, Observation]:
+    """Return observations by ask without what a fork server showed."""
+    kept = {ask: observation for ask, observation in seen.items() if not observation.served}
+    return {
+        **kept,
+        **{replace(ask, cold=False): observation for ask, observation in kept.items() if ask.cold},
+    }
+
+
+def distrusted(seen: Mapping[Ask, Observation]) -> bool:
+    """Say whether the fork server is at fault: it contradicts cold runs that agree."""
+    return any(
+        _contradicted(group, seen)
+        for group in {replace(ask, repeat=0) for ask in seen if ask.cold}
+        if replace(group, repeat=REPEATS - 1) in seen
+    )
+
+
 def unconfirmed(
     context: Context, judged: Sequence[Judged], seen: Mapping[Ask, Observation]
 ) -> list[Ask]:
-    """Return the cold asks still to be answered, and note on ``judged`` where they contradict.
+    """Return the cold asks still to be answered.
 
     Args:
         context: Sees cold observations first.
-        judged: Every rule's facts under that view; errors are added.
+        judged: Every rule's facts under that view.
         seen: Every observation, as it came.
     """
     if not any(observation.served for observation in seen.values()):
@@ -61,16 +85,8 @@ def unconfirmed(
             wanted.update(dict.fromkeys(_cold(found.asks, seen)))
     wanted.update(dict.fromkeys(_cold(_sample(context, judged), seen)))
     if not wanted:
-        for item, task, asks in _contested(context, judged, seen):
-            for count in (REPEATS, PATIENCE) if _flickers(asks, seen) else (REPEATS,):
-                missing = _repeated(asks, seen, count)
-                wanted.update(dict.fromkeys(missing))
-                if missing or not _agrees(asks, seen, count):
-                    break
-            else:
-                item.errors[task] = (
-                    f"a fork server gave what {count} worlds started for this alone did not give"
-                )
+        for group in _contested(context, judged, seen):
+            wanted.update(dict.fromkeys(_repeated(group, seen)))
     return list(wanted)
 
 
@@ -92,31 +108,22 @@ def _sample(context: Context, judged: Sequence[Judged]) -> Iterable[Ask]:
 
 def _contested(
     context: Context, judged: Sequence[Judged], seen: Mapping[Ask, Observation]
-) -> Iterable[tuple[Judged, str, list[Ask]]]:
-    """Return (rule, task, asks) where served trials showed what cold ones do not."""
+) -> list[Ask]:
+    """Return the first cold run of everything that served trials showed and cold ones do not."""
     touched = {ask.task for ask in seen if ask.cold}
     tasks = [task for task in context.environment.tasks if task.id in touched]
-    served = replace(context, see={ask: seen[ask] for ask in seen if not ask.cold}.get)
+    served = replace(context, see={ask: seen[ask] for ask in seen if not ask.cold}.get, memo=None)
+    asks: list[Ask] = [ask for ask in seen if not ask.cold and _differs(ask, seen)]
     for item in judged:
         if item.skipped or item.rule.cost == "static":
             continue
         kept = {(found.task, found.ground) for found in item.found}
         for task in tasks:
-            if task.id in item.errors:
-                continue
-            asks = [
-                ask
-                for found in _found(item, served, task)
-                if (found.task, found.ground) not in kept and not _by_load(found, seen)
-                for ask in found.asks
-            ]
-            asks += [
-                ask
-                for ask in item.asks
-                if ask.task == task.id and not ask.cold and _differs(ask, seen)
-            ]
-            if asks and context.world(task.id).status == "ready":
-                yield item, task.id, asks
+            if task.id not in item.errors and context.world(task.id).status == "ready":
+                for found in _found(item, served, task):
+                    if (found.task, found.ground) not in kept and not _by_load(found, seen):
+                        asks.extend(found.asks)
+    return list(dict.fromkeys(replace(ask, repeat=0, cold=True) for ask in asks))
 
 
 def _found(item: Judged, served: Context, task: Task) -> Iterable[Found]:
@@ -136,49 +143,49 @@ def _by_load(found: Found, seen: Mapping[Ask, Observation]) -> bool:
 
 def _differs(ask: Ask, seen: Mapping[Ask, Observation]) -> bool:
     """Whether a served observation and its cold twin are both there and differ."""
-    cold, own = seen.get(replace(ask, cold=True)), seen.get(ask)
+    cold, own = seen.get(replace(ask, cold=True)), seen[ask]
     return (
         cold is not None
-        and own is not None
         and own.served
         and cold.outcome not in {"unmeasured", "machinery"}
         and first_difference(own, cold) is not None
     )
 
 
-def _repeated(asks: Sequence[Ask], seen: Mapping[Ask, Observation], count: int) -> list[Ask]:
-    """Return the cold repeats of asks that are not there yet."""
-    return [
-        twin
-        for group in _groups(asks)
-        for repeat in range(count)
-        if (twin := replace(group, repeat=repeat)) not in seen
-    ]
+def _repeated(group: Ask, seen: Mapping[Ask, Observation]) -> list[Ask]:
+    """Return the cold repeats that are not there yet and could still tell chance from a fault."""
+    for count in (REPEATS, PATIENCE) if _flickers(group, seen) else (REPEATS,):
+        wanted = [replace(group, repeat=repeat) for repeat in range(count)]
+        missing = [ask for ask in wanted if ask not in seen]
+        if missing or not _agree(wanted, seen):
+            return missing
+    return []
 
 
-def _groups(asks: Sequence[Ask]) -> list[Ask]:
-    return list(dict.fromkeys(replace(ask, repeat=0, cold=True) for ask in asks))
+def _contradicted(group: Ask, seen: Mapping[Ask, Observation]) -> bool:
+    """Whether enough cold runs agree with each other and a served one does not with them."""
+    count = PATIENCE if _flickers(group, seen) else REPEATS
+    wanted = [replace(group, repeat=repeat) for repeat in range(count)]
+    if any(ask not in seen for ask in wanted) or not _agree(wanted, seen):
+        return False
+    return any(first_difference(seen[group], run) is not None for run in _served(group, seen))
 
 
-def _flickers(asks: Sequence[Ask], seen: Mapping[Ask, Observation]) -> bool:
+def _served(group: Ask, seen: Mapping[Ask, Observation]) -> list[Observation]:
+    runs = [seen.get(replace(group, repeat=repeat, cold=False)) for repeat in range(REPEATS)]
+    return [run for run in runs if run is not None and run.served]
+
+
+def _flickers(group: Ask, seen: Mapping[Ask, Observation]) -> bool:
     """Whether served runs that differ in nothing but their number gave different results."""
-    for group in _groups(asks):
-        runs = [
-            run
-            for repeat in range(REPEATS)
-            if (run := seen.get(replace(group, repeat=repeat, cold=False))) and run.served
-        ]
-        if any(first_difference(runs[0], run) is not None for run in runs[1:]):
-            return True
-    return False
+    runs = _served(group, seen)
+    return any(first_difference(runs[0], run) is not None for run in runs[1:])
 
 
-def _agrees(asks: Sequence[Ask], seen: Mapping[Ask, Observation], count: int) -> bool:
-    """Whether the cold runs of every group agree among themselves."""
-    for group in _groups(asks):
-        runs = [seen[replace(group, repeat=repeat)] for repeat in range(count)]
-        if any(run.outcome == "unmeasured" for run in runs):
-            return False
-        if any(first_difference(runs[0], run) is not None for run in runs[1:]):
-            return False
-    return True
+def _agree(asks: Sequence[Ask], seen: Mapping[Ask, Observation]) -> bool:
+    """Whether cold runs agree among themselves; one that says nothing agrees with none."""
+    runs = [seen[ask] for ask in asks]
+    return all(
+        run.outcome not in {"unmeasured", "machinery"} and first_difference(runs[0], run) is None
+        for run in runs
+    )

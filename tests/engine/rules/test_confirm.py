@@ -1,6 +1,7 @@
 """Cold confirmation: no verdict rests on a fork server alone."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -63,19 +64,19 @@ def test_a_few_tasks_that_passed_run_again_cold_and_no_more():
     assert inspect(sound, ids=ids)[1].keys() == seen.keys()
 
 
-def test_a_server_that_contradicts_every_cold_run_is_our_error_and_no_finding():
+def test_a_server_that_contradicts_every_cold_run_counts_for_nothing():
     def answer(ask):
         return 0.0 if ask.task == "b" and ask.probe == ORACLE and not ask.cold else sound(ask)
 
     report, seen = inspect(answer)
 
-    assert report.verdict == "error"
+    assert report.verdict == "admitted"
     assert not report.findings
-    assert {task.id: task.verdict for task in report.tasks} == {"a": "admitted", "b": "error"}
     assert all(Ask("b", ORACLE, repeat=n, cold=True) in seen for n in range(REPEATS))
-    failed = next(rule for rule in report.rules if rule.code == "VER001")
-    assert failed.status == "error"
-    assert "fork server" in failed.reason
+    assert report.host["fork_server"].startswith("not used")
+    # Nothing of what it showed is left in the verdict: every ask of the other task ran cold too.
+    served = {ask for ask in seen if not ask.cold and ask.task == "a"}
+    assert {replace(ask, cold=True) for ask in served} <= set(seen)
 
 
 def test_a_server_that_hides_a_failure_is_caught_by_the_sample():
@@ -84,11 +85,11 @@ def test_a_server_that_hides_a_failure_is_caught_by_the_sample():
 
     report, _ = inspect(answer, ids=("only",))
 
-    # Cold, the reference earns nothing: a finding, and what else the server said is in doubt.
     assert [finding.code for finding in report.findings if finding.severity == "error"] == [
         "VER001"
     ]
-    assert report.verdict == "error"
+    assert report.verdict == "rejected"
+    assert "fork_server" in report.host
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,18 +105,20 @@ def test_a_random_reward_stays_the_environments_fault(seed):
     assert not any(rule.status == "error" for rule in report.rules)
 
 
-def test_a_reward_that_fails_in_one_run_of_ten_is_no_error_of_ours():
-    verdicts = []
+def test_a_reward_that_fails_in_one_run_of_ten_is_rarely_held_against_the_server():
+    verdicts, blamed = [], 0
     for seed in range(40):
         chance = random.Random(seed)
 
         def answer(ask, chance=chance):
             return float(chance.random() < 0.9) if ask.probe == ORACLE else 0.0
 
-        verdicts.append(inspect(answer, ids=("only",))[0].verdict)
+        report = inspect(answer, ids=("only",))[0]
+        verdicts.append(report.verdict)
+        blamed += "fork_server" in report.host
 
-    assert set(verdicts) <= {"admitted", "rejected", "error"}
-    assert verdicts.count("error") <= 2
+    assert set(verdicts) <= {"admitted", "rejected"}
+    assert blamed <= 2
 
 
 def test_a_time_out_that_a_cold_run_does_not_repeat_contradicts_nothing():
