@@ -7,7 +7,6 @@ in memory, would otherwise be the same for all of them and hide that a reward de
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import sys
@@ -15,13 +14,14 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from qualityhub.engine.environments.imports import find_imports
 from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.errors import MachineryError, QualityHubError
 from qualityhub.engine.sandbox.port import MIB, Command, Completed, Sandbox, Server, Serving
 from qualityhub.engine.trials.model import Trial
+from qualityhub.engine.trials.preloads import imported_first
 
 OFF = "off"
 VARIABLE = "QH_FORK_SERVER"
@@ -160,61 +160,25 @@ def kind_of(trial: Trial) -> Hashable | None:
 def modules_of(environment: Environment, program: Path) -> tuple[str, ...]:
     """Return what the trials of an environment import in any case, from its layer or the library.
 
-    Its own files are read and never loaded. What only some code path imports, or may be missing,
-    is left to the trial.
+    Its own files are read and never loaded. What only some code path imports, may be missing, or
+    comes after a statement of the environment's that has an effect, is left to the trial.
 
     Args:
         environment: As read.
         program: Our in-sandbox program that runs it.
     """
-    names = dict.fromkeys(_imports(program.read_text(encoding="utf-8"), local=()))
+    names = dict.fromkeys(_imports(program.read_text(encoding="utf-8")))
     entry = environment.entry
     if "file" in entry and environment.root is not None:
-        names |= dict.fromkeys(_needed(environment.root, str(entry["file"])))
+        names |= dict.fromkeys(imported_first(environment.root, str(entry["file"])))
     elif entry.get("module"):
         names[str(entry["module"]).partition(".")[0]] = None
     return tuple(names)
 
 
-def _needed(root: Path, first: str) -> list[str]:
-    """Return what a file of the environment, and its own modules that it imports, import."""
-    found: dict[str, None] = {}
-    waiting, seen = [PurePosixPath(first)], set[PurePosixPath]()
-    while waiting:
-        inner = waiting.pop()
-        path = root / inner
-        if inner in seen or not path.is_file() or not path.resolve().is_relative_to(root.resolve()):
-            continue
-        seen.add(inner)
-        local = {item.stem if item.is_file() else item.name for item in path.parent.iterdir()}
-        source = path.read_text(encoding="utf-8", errors="replace")
-        found |= dict.fromkeys(_imports(source, local))
-        for name in _top_names(source) & local:
-            waiting += [inner.parent / f"{name}.py", inner.parent / name / "__init__.py"]
-    return list(found)
-
-
-def _imports(source: str, local: Iterable[str]) -> list[str]:
-    try:
-        found = find_imports(source, local=frozenset(local))
-    except QualityHubError:
-        return []
-    names = (item.name for item in found if not item.lazy and not item.guarded)
-    return [name for name in names if name != "__future__"]
-
-
-def _top_names(source: str) -> set[str]:
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError):
-        return set()
-    names: set[str] = set()
-    for node in body:
-        if isinstance(node, ast.Import):
-            names.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.partition(".")[0])
-    return names
+def _imports(source: str) -> list[str]:
+    found = (item for item in find_imports(source) if not item.lazy and not item.guarded)
+    return [item.name for item in found if item.name != "__future__"]
 
 
 def _is_heavy(name: str) -> bool:

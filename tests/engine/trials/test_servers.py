@@ -192,6 +192,122 @@ def test_only_what_every_trial_imports_is_loaded_once(tmp_path):
     assert not {"torch", "pandas", "orjson", "helper", "unused"} & set(found)
 
 
+def preloaded(folder, files):
+    (folder / "rows.jsonl").write_text('{"prompt": "p", "answer": "a"}\n')
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    environment = read_environment(str(folder))
+    return set(modules_of(environment, PROGRAMS / "scorer.py")) & {"numpy", "yaml", "scipy"}
+
+
+SCORE = "def score(prompt, completion, answer, info=None):\n    return 1.0\n"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        "os.environ['OMP_NUM_THREADS'] = '1'",
+        "os.environ.update(A='1')",
+        "sys.path.insert(0, '/qh/env/lib')",
+        "sys.path += ['/qh/env/lib']",
+        "sys.path[:0] = ['/qh/env/lib']",
+        "warnings.filterwarnings('error')",
+        "json.loads = None",
+        "x = setattr(json, 'loads', None)",
+        "x = [setattr(json, 'loads', None)]",
+        "x = f'{os.putenv(1, 2)}'",
+        "x: os.putenv('a', 'b') = 1",
+        "with warnings.catch_warnings():\n    import scipy",
+        "try:\n    import scipy\nfinally:\n    os.umask(0)",
+        "try:\n    import scipy\n    scipy.x = 1\nexcept ImportError:\n    pass",
+        "try:\n    import scipy\nexcept ImportError:\n    os.putenv('a', 'b')",
+        "try:\n    import scipy\nexcept KeyError:\n    pass",
+        "if sys.flags.isolated:\n    import scipy",
+        "if TYPE_CHECKING:\n    import scipy\nelse:\n    os.putenv('a', 'b')",
+        "for x in ():\n    import scipy",
+        "del json.loads",
+        "assert os.putenv('a', 'b')",
+        "def f(x=os.putenv('a', 'b')):\n    pass",
+        "def f(x: os.putenv('a', 'b')):\n    pass",
+        "@os.register_at_fork\ndef f():\n    pass",
+        "def __getattr__(name):\n    pass",
+        "class A:\n    os.putenv('a', 'b')",
+        "class A:\n    def __init_subclass__(cls):\n        pass",
+        "class A(metaclass=B):\n    pass",
+        "@f\nclass A:\n    pass",
+        "__path__ = []",
+        "import acts",
+        "from acts import x",
+        "import package.acts",
+        "from package import acts",
+        "import through",
+        "from package.through import x",
+        "import native",
+        "import folder",
+        "from package import *",
+        "from . import acts",
+        "try:\n    import acts\nexcept ImportError:\n    pass",
+    ],
+)
+def test_nothing_is_loaded_that_comes_after_an_effect(tmp_path, effect):
+    head = "import os, sys, json, warnings\nimport yaml\n"
+    files = {
+        "acts.py": "import os\nos.environ['A'] = '1'\nx = 1\n",
+        "through.py": "import acts\n",
+        "native.so": "",
+        "folder/data.txt": "",
+        "package/__init__.py": "",
+        "package/acts.py": "print()\n",
+        "package/through.py": "from . import acts\nx = 1\n",
+        "scorer.py": f"{head}{effect}\nimport numpy\n{SCORE}",
+    }
+    assert preloaded(tmp_path, files) == {"yaml"}
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        '"""Text."""',
+        "from __future__ import annotations",
+        "LIMIT = 60 * 60",
+        "NAMES: dict[str, int] = {'a': -1}",
+        "__all__ = ['score']",
+        "def f(x: int | None = None, *, y=(1, 2)) -> list[int]:\n    os.putenv('a', 'b')",
+        "class A(Exception):\n    x = 1\n\n    @property\n    def f(self):\n        print()",
+        "if TYPE_CHECKING:\n    import scipy",
+        "try:\n    import scipy\nexcept (ImportError, OSError.Exception):\n    scipy = None",
+        "import helper",
+        "from package import helper",
+        "from package.helper import value",
+        "import circle",
+    ],
+)
+def test_what_comes_after_imports_and_definitions_alone_is_loaded(tmp_path, plain):
+    files = {
+        "helper.py": "value = 1\n",
+        "circle.py": "import circle, helper\n",
+        "package/__init__.py": "",
+        "package/helper.py": "from . import __init__\nvalue = 1\n",
+        "scorer.py": f"{plain}\nimport numpy\n{SCORE}",
+    }
+    assert preloaded(tmp_path, files) == {"numpy"}
+
+
+def test_what_an_own_module_imports_is_loaded_in_its_place(tmp_path):
+    files = {
+        "helper.py": "import yaml\nprint()\nimport scipy\n",
+        "scorer.py": f"import helper\nimport numpy\n{SCORE}",
+    }
+    assert preloaded(tmp_path, files) == {"yaml"}
+
+
+def test_an_endless_chain_of_own_modules_is_given_up(tmp_path):
+    chain = {f"m{number}.py": f"import m{number + 1}\n" for number in range(300)}
+    files = {**chain, "m300.py": "", "scorer.py": f"import m0\nimport numpy\n{SCORE}"}
+    assert preloaded(tmp_path, files) == set()
+
+
 @pytest.fixture(scope="module")
 def bwrap(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
