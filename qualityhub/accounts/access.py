@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rest_framework.permissions import BasePermission
 
-from qualityhub.accounts.choices import Role, Scope
+from qualityhub.accounts.choices import JOB_SCOPES, Role, Scope
 from qualityhub.accounts.models import ApiToken, Membership, Team, User
 from qualityhub.engine.errors import ForbiddenError, InvalidInputError, NotFoundError
 from qualityhub.platform.ids import is_public_id
 from qualityhub.platform.jobs import Job
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
     from django.http import HttpRequest
     from rest_framework.request import Request
 
@@ -152,15 +153,21 @@ def access_token(actor: Actor, ref: str) -> ApiToken:
     return token
 
 
+def jobs_seen(actor: Actor) -> QuerySet[Job]:
+    """Return the jobs of the actor's teams, of the kinds that the token covers."""
+    jobs = Job.objects.filter(team__in=actor.team_ids)
+    if actor.has_scope(Scope.ADMIN):
+        return jobs
+    return jobs.filter(kind__in=[k for k, scope in JOB_SCOPES.items() if actor.has_scope(scope)])
+
+
 def access_job(actor: Actor, ref: str) -> Job:
     """Return a job of one of the actor's teams by public id.
 
     Raises:
-        NotFoundError: Unknown, or not the actor's.
+        NotFoundError: Unknown, not the actor's, or of a kind that the token does not cover.
     """
-    job = Job.objects.filter(
-        public_id=ref if is_public_id(ref, "job") else "", team__in=actor.team_ids
-    ).first()
+    job = jobs_seen(actor).filter(public_id=ref if is_public_id(ref, "job") else "").first()
     if job is None:
         raise not_found("job")
     return job

@@ -33,4 +33,8 @@ class Scope(models.TextChoices):
     ADMIN = "admin", "Everything the owner's role allows"
 
 
-READ_SCOPES = (Scope.ENVIRONMENTS_READ, Scope.ADMISSION_READ, Scope.GATES_READ)
+JOB_SCOPES = {"inspection": Scope.ENVIRONMENTS_READ, "gate.decide": Scope.GATES_READ}
+"""By a job's kind, what a token needs to see it: the same as for what the job makes.
+
+Jobs of other kinds are seen in the browser and with ``admin`` alone.
+"""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qualityhub.accounts.access import jobs_seen
 from qualityhub.accounts.choices import Role
 from qualityhub.accounts.models import ApiToken, Membership
-from qualityhub.platform.jobs import Job
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from qualityhub.accounts.access import Actor
+    from qualityhub.platform.jobs import Job
 
 
 def membership_list(actor: Actor) -> QuerySet[Membership]:
@@ -24,14 +25,14 @@ def membership_list(actor: Actor) -> QuerySet[Membership]:
 
 
 def job_list(actor: Actor, **filters: str) -> QuerySet[Job]:
-    """Return jobs of the actor's teams.
+    """Return jobs of the actor's teams, of the kinds that the token covers.
 
     Args:
         actor: Whose teams are looked at.
         filters: ``status``, ``kind`` or ``object`` (the subject's public id), exactly.
     """
     wanted = {"object_id" if key == "object" else key: value for key, value in filters.items()}
-    return Job.objects.filter(team__in=actor.team_ids, **wanted)
+    return jobs_seen(actor).filter(**wanted)
 
 
 def token_list(actor: Actor) -> QuerySet[ApiToken]:

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from qualityhub.accounts.choices import JOB_SCOPES
+from qualityhub.gates.services import gates
+from qualityhub.inspections.services import inspection_start
 from qualityhub.platform.jobs import Job, JobStatus, job_create, job_finish, job_progress, job_start
 
 pytestmark = pytest.mark.django_db
@@ -39,9 +42,9 @@ def test_ended_job_stays_as_it_ended(job):
 
 def test_list_filters_and_costs_the_same(owner_api, team, django_assert_max_num_queries):
     for number in range(12):
-        job_create(team_id=team.pk, kind="gate" if number % 2 else "inspection")
+        job_create(team_id=team.pk, kind="gate.decide" if number % 2 else "inspection")
     with django_assert_max_num_queries(4):
-        rows = owner_api.get(URL, {"kind": "gate"}).json()["results"]
+        rows = owner_api.get(URL, {"kind": "gate.decide"}).json()["results"]
     assert len(rows) == 6
     assert owner_api.get(URL, {"status": "succeeded"}).json()["results"] == []
 
@@ -65,3 +68,41 @@ def test_wrong_scope_and_method_are_refused(*, make_api, owner, team, owner_api,
 
 def test_a_status_that_no_job_has_is_refused(owner_api, job, is_problem):
     is_problem(owner_api.get(URL, {"status": "zz"}), 400, "query.invalid")
+
+
+KINDS = ("inspection", "gate.decide", "of.another.kind")
+
+
+@pytest.mark.parametrize(
+    ("scopes", "seen"),
+    [
+        (["environments:read"], {"inspection"}),
+        (["gates:read"], {"gate.decide"}),
+        (["environments:read", "gates:read"], {"inspection", "gate.decide"}),
+        (["admission:read", "gates:read"], {"gate.decide"}),
+        (["admin"], set(KINDS)),
+    ],
+)
+def test_a_token_sees_jobs_of_what_it_may_read(*, make_api, owner, team, scopes, seen, is_problem):
+    jobs = {kind: job_create(team_id=team.pk, kind=kind, object_id="insp_x") for kind in KINDS}
+    api = make_api(owner, team, scopes)
+    assert {row["kind"] for row in api.get(URL).json()["results"]} == seen
+    assert {row["kind"] for row in api.get(URL, {"object": "insp_x"}).json()["results"]} == seen
+    for kind, job in jobs.items():
+        assert len(api.get(URL, {"kind": kind}).json()["results"]) == (kind in seen)
+        response = api.get(f"{URL}/{job.public_id}")
+        if kind in seen:
+            assert response.json()["kind"] == kind
+        else:
+            is_problem(response, 404, "job.not_found")
+
+
+def test_a_token_for_training_sees_no_job(*, make_api, owner, team, job, is_problem):
+    api = make_api(owner, team, ["admission:read"])
+    is_problem(api.get(URL), 403, "access.scope")
+    is_problem(api.get(f"{URL}/{job.public_id}"), 403, "access.scope")
+
+
+def test_every_kind_of_job_that_is_made_has_its_scope(version):
+    inspection = inspection_start(version=version, actor="owner@example.org")
+    assert {inspection.job.kind, gates.TASK} == set(JOB_SCOPES)

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from qualityhub.accounts.access import access_job, access_team, access_token
-from qualityhub.accounts.choices import Scope
+from qualityhub.accounts.choices import JOB_SCOPES, Scope
 from qualityhub.accounts.selectors import job_list, membership_list, token_list
 from qualityhub.accounts.services import token_create, token_revoke
 from qualityhub.api.base import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from qualityhub.platform.jobs import Job
 
-READ = (Scope.ENVIRONMENTS_READ, Scope.GATES_READ, Scope.ADMISSION_READ)
+SEE_JOBS = tuple(JOB_SCOPES.values())
 
 
 class TokenSerializer(serializers.Serializer[Any]):
@@ -222,11 +222,13 @@ class OneToken(Endpoint):
 class Jobs(Endpoint):
     """``jobs``."""
 
-    scopes: ClassVar = {"GET": READ}
+    scopes: ClassVar = {"GET": SEE_JOBS}
 
     @extend_schema(
         operation_id="jobs_list",
         summary="List jobs",
+        description="Of the kinds that the token covers: inspections with environments:read, "
+        "gates with gates:read.",
         parameters=[
             *PAGING_PARAMETERS,
             *query_parameters(status="One status.", kind="One kind.", object="Subject's id."),
@@ -244,12 +246,13 @@ class Jobs(Endpoint):
 class OneJob(Endpoint):
     """``jobs/{id}``."""
 
-    scopes: ClassVar = {"GET": READ}
+    scopes: ClassVar = {"GET": SEE_JOBS}
 
     @extend_schema(
         operation_id="jobs_get",
         summary="Get a job",
-        description="Poll it until `status` is succeeded, failed, errored or cancelled.",
+        description="Poll it until `status` is succeeded, failed, errored or cancelled. It needs "
+        "the scope that reading its subject needs.",
         responses=JobSerializer,
         tags=["jobs"],
     )
