@@ -35,6 +35,7 @@ from qualityhub.inspections.claims import (
     lease_give_back,
     lease_refuse,
 )
+from qualityhub.inspections.faults import Faults, own_fault
 from qualityhub.inspections.needs import Offer
 from qualityhub.inspections.results import BatchStore, results_known
 from qualityhub.inspections.subjects import subject_of
@@ -142,6 +143,7 @@ class Bench:
         self.worker = worker
         self.stopping = stopping
         self.fits = Fits(offer or Offer(worker, anything=True))
+        self.faults = Faults(self.fits.offer.session)
         self._sandbox: Sandbox | None = None
         self._environments: OrderedDict[int, Environment] = OrderedDict()
         self._staged: OrderedDict[int, Staged] = OrderedDict()
@@ -158,6 +160,7 @@ class Bench:
                     rounds.advance_run(lease, subject_of(batch.inspection, environment))
                 else:
                     self._trials(lease, pulse)
+            self.faults.clear()
         except LeaseLostError:
             logger.warning("lease_lost", extra={"fields": {"batch": batch.pk}})
             self.reset()
@@ -166,6 +169,13 @@ class Bench:
         except CannotHereError as error:
             self._refuse(lease, error)
         except Exception as error:
+            fault = own_fault(error)
+            # One that takes anything is alone: nobody else could have it.
+            if fault and not self.fits.offer.anything:
+                logger.exception("own_fault", extra={"fields": {"batch": batch.pk}})
+                self._refuse(lease, CannotHereError(fault))
+                self.faults.add(fault)
+                return
             # A broken connection must not keep the claim until it expires.
             logger.exception("batch_failed", extra={"fields": {"batch": batch.pk}})
             self.reset()

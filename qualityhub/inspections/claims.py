@@ -18,7 +18,7 @@ from django.db.models import F, Func, Value
 from django.db.models.functions import Greatest, Now
 
 from qualityhub.engine.errors import QualityHubError
-from qualityhub.inspections.choices import OPEN, BatchKind, BatchStatus
+from qualityhub.inspections.choices import OPEN, BatchStatus
 from qualityhub.inspections.models import Batch, Inspection, Need
 from qualityhub.inspections.needs import Offer
 from qualityhub.inspections.planning import need_key, without
@@ -148,7 +148,7 @@ def lease_give_back(lease: Lease, *, reason: str = "", counts: bool = False) -> 
 
 
 def lease_refuse(lease: Lease, session: str, reason: str) -> None:
-    """Give a batch back because this worker cannot have its world; it gets none of it again.
+    """Give a batch back because this worker cannot do it; it gets none of its inspection again.
 
     Raises:
         LeaseLostError: The claim was gone already.
@@ -166,7 +166,7 @@ def lease_refuse(lease: Lease, session: str, reason: str) -> None:
             attempts=F("attempts") - 1,
         )
         queued = Batch.objects.filter(inspection=inspection, status=BatchStatus.QUEUED)
-        keys = set(queued.exclude(kind=BatchKind.PREPARE).values_list("needs", flat=True))
+        keys = set(queued.values_list("needs", flat=True))
         documents = dict(Need.objects.filter(pk__in=keys).values_list("pk", "document"))
         for key in sorted(keys):
             narrowed = need_key(without(documents.get(key, {}), session))

@@ -17,7 +17,7 @@ from qualityhub.inspections.claims import (
 from qualityhub.inspections.models import Batch
 from qualityhub.inspections.services import inspection_error, inspection_prepare_again
 from qualityhub.inspections.tickets import ticket_pass_on, tickets_poke, tickets_send
-from qualityhub.inspections.workers import needs_blocked, waits_update
+from qualityhub.inspections.workers import needs_blocked, others_live, waits_update
 
 if TYPE_CHECKING:
     from qualityhub.inspections.bench import Bench
@@ -41,10 +41,9 @@ def drain(bench: Bench, seconds: float = DRAIN_S, hops: int = 0) -> int:
     done = 0
     bench.look_again()
     while not bench.stopping():
-        lease = batch_claim(bench.worker, bench.fits)
+        lease = None if bench.faults.pausing else batch_claim(bench.worker, bench.fits)
         if lease is None:
-            if not done:
-                _pass_on(bench, hops)
+            _pass_on(bench, hops)
             return done
         bench.work(lease)
         done += 1
@@ -88,7 +87,13 @@ def _pass_on(bench: Bench, hops: int) -> None:
 
     The broker serves who has waited longest, so that it does not come back before the others.
     """
-    if hops >= MOST_HOPS or not bench.fits.unfit:
+    if hops >= MOST_HOPS:
+        return
+    if bench.faults.pausing:
+        if batches_waiting(1) and others_live(bench.fits.offer.session):
+            ticket_pass_on(hops + 1)
+        return
+    if not bench.fits.unfit:
         return
     if needs_waiting(bench.fits.unfit) - set(needs_blocked()):
         ticket_pass_on(hops + 1)

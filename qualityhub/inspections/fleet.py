@@ -81,6 +81,14 @@ class Worker(models.Model):
     version = models.CharField(max_length=40)
     started_at = models.DateTimeField(db_default=Now())
     seen_at = models.DateTimeField(db_default=Now())
+    trouble = models.CharField(
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Why it claims nothing for a while: what failed there again and again.",
+    )
+    paused_until = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return str(self.name)

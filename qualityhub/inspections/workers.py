@@ -47,8 +47,26 @@ def worker_beat(name: str, offer: Offer, processes: int) -> None:
             [Worker(name=name, started_at=Now(), **values)],
             update_conflicts=True,
             unique_fields=["name"],
-            update_fields=[*values, "started_at"],
+            update_fields=[*values, "started_at", "trouble", "paused_until"],
         )
+
+
+def worker_paused(session: str, trouble: str, seconds: float) -> None:
+    """Note that a worker claims nothing for so long, and why."""
+    Worker.objects.filter(session=session).update(
+        trouble=storable(trouble)[:500], paused_until=Now() + timedelta(seconds=seconds)
+    )
+
+
+def worker_recovered(session: str) -> None:
+    """Note that a worker does batches again."""
+    Worker.objects.filter(session=session).update(trouble="", paused_until=None)
+
+
+def others_live(session: str) -> bool:
+    """Tell whether another worker lives that does not pause."""
+    seen = Worker.objects.filter(seen_at__gte=Now() - timedelta(seconds=LIVE_S))
+    return seen.exclude(session=session).exclude(paused_until__gt=Now()).exists()
 
 
 def worker_ended(name: str, session: str) -> None:

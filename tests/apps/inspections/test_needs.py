@@ -151,6 +151,18 @@ def test_passed_on_ticket_counts_its_hops(queue, sent_tasks, script):
     assert sent_tasks.sent == []
 
 
+@pytest.mark.django_db(transaction=True)
+def test_ticket_is_passed_on_also_after_something_was_done(queue, sent_tasks, script, monkeypatch):
+    queue(Needs(labels=(("zone", "b"),)))
+    queue(Needs())
+    workers.worker_beat("there", Offer("there", labels={"zone": "b"}), 1)
+    bench = Bench("here", offer=FULL)
+    monkeypatch.setattr(bench, "work", lambda lease: claims.batch_done(lease.batch))
+    sent_tasks.sent.clear()
+    assert draining.drain(bench, 60) == 1
+    assert sent_tasks.sent == [("inspections.drain", (1,), "inspect")]
+
+
 def test_work_that_no_live_worker_can_do_is_said_after_some_patience(queue, settings):
     settings.QH_WORKER_PATIENCE_S = 600
     queue(Needs(engine=True, arch="x86_64"))
