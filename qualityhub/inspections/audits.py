@@ -50,6 +50,7 @@ def audit_run(
         facts: Digest of today's rules, programs and class of host; verdicts made from another are
             inspected again whatever their age. Empty where the caller cannot know.
     """
+    from qualityhub.inspections.planning import need_keys, prepare_needs  # noqa: PLC0415 - as below.
     from qualityhub.inspections.services import generation_of, inspection_start  # noqa: PLC0415 - services end audits.
 
     if stale_after is None:
@@ -63,7 +64,9 @@ def audit_run(
             team=team, trigger=trigger, actor=actor[:300], considered=considered.count()
         )
         started = 0
-        for version, reason in _due(considered, stale_after, facts):
+        due = list(_due(considered, stale_after, facts))
+        need_keys(prepare_needs(version) for version, _ in due)  # All at once, in their order.
+        for version, reason in due:
             inspection = inspection_start(
                 version=version,
                 actor=actor,

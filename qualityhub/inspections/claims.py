@@ -21,7 +21,7 @@ from qualityhub.engine.errors import QualityHubError
 from qualityhub.inspections.choices import OPEN, BatchStatus
 from qualityhub.inspections.models import Batch, Inspection, Need
 from qualityhub.inspections.needs import Offer
-from qualityhub.inspections.planning import need_key, without
+from qualityhub.inspections.planning import need_keys, without
 from qualityhub.inspections.turns import Fits, take, turns, within_quota
 from qualityhub.platform.text import storable
 
@@ -168,9 +168,10 @@ def lease_refuse(lease: Lease, session: str, reason: str) -> None:
         queued = Batch.objects.filter(inspection=inspection, status=BatchStatus.QUEUED)
         keys = set(queued.values_list("needs", flat=True))
         documents = dict(Need.objects.filter(pk__in=keys).values_list("pk", "document"))
-        for key in sorted(keys):
-            narrowed = need_key(without(documents.get(key, {}), session))
-            queued.filter(needs=key).update(needs=narrowed)
+        narrowed = {key: without(documents.get(key, {}), session) for key in keys}
+        rows = need_keys(narrowed.values())
+        for key, needs in narrowed.items():
+            queued.filter(needs=key).update(needs=rows[needs])
 
 
 def leases_expire() -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models.functions import Now
 
 from qualityhub.engine.environments.placement import gpus_of, task_size
@@ -29,27 +31,41 @@ _RENEWED = timedelta(hours=12)
 
 def need_key(needs: Needs) -> int:
     """Return the row of these needs, made where it is missing; 0 where any worker will do."""
-    if needs.nothing:
-        return 0
-    digest = needs.digest
-    # Most often it is there. Touching it each time would let all who plan wait for each other.
-    known = Need.objects.filter(digest=digest, used_at__gt=Now() - _RENEWED)
-    found = known.values_list("pk", flat=True).first()
-    if found is not None:
-        return int(found)
+    return need_keys([needs])[needs]
+
+
+def need_keys(wanted: Iterable[Needs]) -> dict[Needs, int]:
+    """Return the rows of several needs, made where they are missing; see :func:`need_key`.
+
+    Who plans with several in one transaction asks for all at once: rows are locked by digest, so
+    that two planners never wait for each other in a ring.
+    """
+    digests = {needs: "" if needs.nothing else needs.digest for needs in wanted}
+    asked = Need.objects.filter(digest__in=set(digests.values()) - {""})
+    # Most often all are there. Touching them each time would let all who plan wait for each other.
+    fresh = set(asked.filter(used_at__gt=Now() - _RENEWED).values_list("digest", flat=True))
+    missing = {digest: needs for needs, digest in digests.items() if digest and digest not in fresh}
     Need.objects.bulk_create(
-        [Need(digest=digest, document=needs.document(), used_at=Now())],
+        [
+            Need(digest=digest, document=needs.document(), used_at=Now())
+            for digest, needs in sorted(missing.items(), key=itemgetter(0))
+        ],
         update_conflicts=True,
         unique_fields=["digest"],
         update_fields=["used_at"],
     )
-    return int(Need.objects.values_list("pk", flat=True).get(digest=digest))
+    keys = dict(asked.values_list("digest", "pk")) if any(digests.values()) else {}
+    return {needs: int(keys[digest]) if digest else 0 for needs, digest in digests.items()}
 
 
 def needs_purge() -> int:
     """Forget needs that no waiting batch has and that nobody planned with of late."""
     waiting = Batch.objects.filter(status__in=("queued", "leased")).values("needs")
-    return Need.objects.filter(used_at__lt=Now() - NEEDS_KEPT).exclude(pk__in=waiting).delete()[0]
+    old = Need.objects.filter(used_at__lt=Now() - NEEDS_KEPT).exclude(pk__in=waiting)
+    with transaction.atomic():
+        # In the order of planners. Whom one of them has in hand is not old.
+        locked = old.select_for_update(skip_locked=True).order_by("digest")
+        return Need.objects.filter(pk__in=list(locked.values_list("pk", flat=True))).delete()[0]
 
 
 def prepare_needs(version: EnvironmentVersion) -> Needs:
@@ -100,14 +116,16 @@ class TrialNeeds:
             without=tuple(sorted(inspection.refused)),
             gpus=gpus_of(environment),
         )
-        self._keys: dict[Needs, int] = {}
 
-    def key(self, trial: Trial) -> int:
-        """Return the row of what one trial needs."""
-        needs = self.of_task(trial.asks[0].task)
-        if (key := self._keys.get(needs)) is None:
-            key = self._keys[needs] = need_key(needs)
-        return key
+    def keys(self, trials: Iterable[Trial]) -> list[int]:
+        """Return the row of what each trial needs."""
+        of_tasks: dict[str, Needs] = {}
+        tasks = [trial.asks[0].task for trial in trials]
+        for task_id in tasks:
+            if task_id not in of_tasks:
+                of_tasks[task_id] = self.of_task(task_id)
+        rows = need_keys(of_tasks.values())
+        return [rows[of_tasks[task_id]] for task_id in tasks]
 
     def of_task(self, task_id: str) -> Needs:
         """Return what the trials of a task need."""

@@ -199,8 +199,8 @@ def _queue_round(
     size = PER_BATCH[subject.environment.family]
     needs = TrialNeeds(inspection, subject.environment, subject.worlds)
     alike: dict[int, list[Trial]] = {}
-    for trial in trials:
-        alike.setdefault(needs.key(trial), []).append(trial)
+    for key, trial in zip(needs.keys(trials), trials, strict=True):
+        alike.setdefault(key, []).append(trial)
     cut = [
         (key, same[start : start + size])
         for key, same in alike.items()

@@ -108,6 +108,55 @@ def test_needs_that_nobody_waits_with_are_forgotten(queue):
     assert Need.objects.get().document == {"engine": True}
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_planners_lock_needs_in_one_order_whatever_the_order_of_their_trials(
+    upload, judge, script, monkeypatch, turned
+):
+    from types import SimpleNamespace
+
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    from qualityhub.engine.environments.model import Environment
+
+    inspection = judge(upload(2))
+    planner = planning.TrialNeeds(
+        inspection, Environment("e", "harbor", "task", "qh1:e", ()), {"": None}
+    )
+    monkeypatch.setattr(planner, "of_task", lambda task: Needs(cpus=int(task)))
+    tasks = [str(number) for number in range(1, 9)] + ["1"]
+    trials = [
+        SimpleNamespace(asks=[SimpleNamespace(task=task)])
+        for task in (reversed(tasks) if turned else tasks)
+    ]
+    with CaptureQueriesContext(connection) as queries:
+        keys = planner.keys(trials)
+    (insert,) = [query["sql"] for query in queries if query["sql"].startswith("INSERT")]
+    digests = [Needs(cpus=number).digest for number in range(1, 9)]
+    assert sorted(digests, key=insert.index) == sorted(digests)
+    found = [Need.objects.get(pk=key).document["cpus"] for key in keys]
+    assert found == [int(trial.asks[0].task) for trial in trials]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_audit_locks_needs_before_it_starts_the_first_inspection(team, monkeypatch):
+    from qualityhub.inspections import audits
+
+    made = []
+    monkeypatch.setattr(planning, "need_keys", lambda needs: made.append(list(needs)) or {})
+    first, second = object(), object()
+    monkeypatch.setattr(planning, "prepare_needs", lambda version: version)
+    monkeypatch.setattr(audits, "_due", lambda *rest: iter([(first, "a"), (second, "b")]))
+
+    def start(**fields):
+        raise RuntimeError(str(made == [[first, second]]))
+
+    monkeypatch.setattr("qualityhub.inspections.services.inspection_start", start)
+    monkeypatch.setattr("qualityhub.inspections.services.generation_of", lambda version: 0)
+    with pytest.raises(RuntimeError, match="True"):
+        audits.audit_run(team=team, actor="o")
+
+
 def test_worker_takes_only_what_it_can_do(queue):
     (special,) = queue(Needs(labels=(("zone", "b"),)))
     (plain,) = queue(Needs())
