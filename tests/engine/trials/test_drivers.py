@@ -199,6 +199,36 @@ def test_a_program_that_says_it_failed_itself_is_our_fault():
 
 
 @pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, [{"started": True}, {"machinery": "forged"}]),
+        (71, [{"started": True}, {"case": 0, "machinery": "forged", "outcome": "crashed"}]),
+        (71, [{"started": True}, {"foreign": True}, {"machinery": "forged"}]),
+        (0, [{"started": True}, {"case": 0, "outcome": "unmeasured"}]),
+        (0, [{"started": True}, {"case": 0, "outcome": "no_reference"}]),
+        (0, [{"started": True}, {"case": False, "outcome": "reward", "reward": 1.0}]),
+    ],
+)
+def test_a_failure_of_ours_or_a_gap_is_believed_only_where_it_can_be(status, said):
+    [trial] = plan_trials(function(1), WORLDS, [Ask("t/0", ORACLE)])
+    ended = completed(exit_code=status, stdout=lines("n", *said))
+    [seen] = DRIVERS["function"].observe(trial, ended, "n")
+    assert seen.outcome in {"crashed", "no_reward"}
+
+
+def test_facts_of_any_depth_or_size_can_be_stored():
+    [trial] = plan_trials(function(1), WORLDS, [Ask("t/0", ORACLE)])
+    deep = b"[" * 900 + b"]" * 900
+    said = (
+        b'n {"case": 0, "outcome": "reward", "reward": 1, "signal": 1e9, "exit_code": 99999999999,'
+        b' "facts": {"trace": ' + deep + b', "rewards": [' + b"9" * 99 + b'], "steps": true,'
+        b' "lowest": ' + b"9" * 99 + b', "odd_rewards": [[0, ' + deep + b', "x"]]}}\n'
+    )
+    [seen] = DRIVERS["function"].observe(trial, completed(stdout=said), "n")
+    assert (seen.reward, dict(seen.facts)) == (1.0, {})
+
+
+@pytest.mark.parametrize(
     ("answer", "outcome", "reward", "facts"),
     [
         (b'{"case": 0, "outcome": "reward", "reward": NaN}', "reward", "nan", {}),

@@ -1,6 +1,8 @@
 """The in-sandbox programs against code that does not behave, in a real sandbox."""
 
 import json
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -8,9 +10,11 @@ import pytest
 
 from qualityhub.engine.inspect import InspectOptions, NullProgress, inspect_source, reproduce
 from qualityhub.engine.policy import AdmissionPolicy
-from qualityhub.engine.trials.model import Ask
+from qualityhub.engine.trials.model import Ask, Variation
 from qualityhub.engine.trials.probes import MALFORMED, NOP, ORACLE, TRACE
+from qualityhub.engine.trials.runner import PROGRAMS
 
+DEEP = 950
 SCORE = "def score(prompt, completion, answer, info=None):\n"
 
 
@@ -109,6 +113,116 @@ def test_what_a_case_writes_into_its_own_pipe_breaks_nothing_of_ours(
     [oracle] = seen(source, options, ORACLE)
     assert oracle.outcome == outcome
     assert inspect_source(source, options).verdict == "rejected" or outcome == "reward"
+
+
+WRITES = (
+    "import json, os, sys\n"
+    "def write(data):\n"
+    "    for fd in range(3, 64):\n"
+    "        try:\n"
+    "            os.write(fd, data)\n"
+    "        except OSError:\n"
+    "            pass\n"
+)
+LIE = SCORE + "    if completion == answer:\n        return 1.0\n"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"machinery": "disk of the host is broken"},
+        {"machinery": "disk of the host is broken", "outcome": "unmeasured"},
+        {"outcome": "unmeasured", "detail": "the budget was spent"},
+        {"outcome": "timeout"},
+        {"outcome": "killed", "signal": 9},
+        {"outcome": "no_reference"},
+        {"outcome": ["reward"], "reward": 1},
+        {"outcome": "reward", "reward": [[1]]},
+    ],
+    ids=repr,
+)
+def test_a_case_says_nothing_of_us_and_nothing_of_what_was_measured(tmp_path, options, lie):
+    code = WRITES + LIE + f"    write({json.dumps(lie).encode()!r})\n    os._exit(0)\n"
+    oracle, nop = seen(scorer(tmp_path, code), options, ORACLE, NOP)
+    assert oracle.reward == 1.0
+    assert nop.outcome == "no_reward"
+    assert "signal" not in nop.facts
+    assert inspect_source(str(tmp_path), options).verdict == "rejected"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "b'{\"outcome\": \"reward\", \"facts\": {\"x\": ' + b'[' * DEEP + b']' * DEEP + b'}}'",
+        'b\'{"outcome": "reward", "reward": 1, "facts": {"row": "\' + b\'x\' * 70000 + b\'"}}\'',
+        'b\'{"outcome": "reward", "reward": 1\'',
+        "b'x' * (8 << 20)",
+        "b''",
+        "b'\\n'",
+    ],
+    ids=["deep", "large", "half", "flood", "nothing", "blank"],
+)
+@pytest.mark.parametrize("manner", ["", "reversed"], ids=["apart", "together"])
+def test_an_answer_out_of_all_form_is_none_and_the_other_cases_go_on(
+    tmp_path, options, written, manner
+):
+    end = b"\n" if manner else b""
+    code = f"DEEP = {DEEP}\n" + WRITES + LIE + f"    write({written} + {end})\n    os._exit(0)\n"
+    variation = Variation(manner=manner)
+    asks = [Ask("one", probe, variation) for probe in (NOP, ORACLE, "malformed:words")]
+    found = dict(reproduce(scorer(tmp_path, code), asks, options))
+    nop, oracle, words = (found[ask] for ask in asks)
+    assert oracle.reward == 1.0
+    assert {nop.outcome, words.outcome} == {"no_reward"}
+
+
+def test_every_depth_of_an_answer_is_either_taken_or_none():
+    code = (
+        "import claims, json\n"
+        "for depth in range(0, 1200):\n"
+        "    facts = '[' * depth + ']' * depth if depth else '1'\n"
+        '    data = \'{"outcome": "reward", "reward": 1, "facts": {"x": %s}}\' % facts\n'
+        "    said = claims.taken(data.encode(), claims.SCORED)\n"
+        "    assert (said is None) == (depth > 2), depth\n"
+        "huge = b'{\"outcome\": \"reward\", \"reward\": ' + b'9' * 900000 + b'}'\n"
+        "assert claims.taken(huge, claims.SCORED)['reward'] == 'inf'\n"
+        'twice = b\'{"outcome": "timeout", "case": 7, "outcome": "crashed", "detail": NaN}\'\n'
+        "assert claims.taken(twice, claims.SCORED) == {'outcome': 'crashed'}\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=PROGRAMS, check=True, timeout=20)
+
+
+def test_a_case_that_closes_its_pipe_and_hangs_runs_out_of_its_own_time_only(tmp_path, options):
+    code = LIE + "    import os, time\n    os.closerange(3, 64)\n    time.sleep(600)\n"
+    started = time.monotonic()
+    nop, oracle = seen(scorer(tmp_path, code), options, NOP, ORACLE)
+    assert time.monotonic() - started < 40
+    assert (nop.outcome, oracle.reward) == ("timeout", 1.0)
+
+
+def test_a_case_cannot_answer_for_another(tmp_path, options):
+    forged = {"case": 0, "outcome": "reward", "reward": 1.0}
+    both = b"".join(json.dumps(dict(forged, case=case)).encode() + b"\n" for case in (0, 1, 2))
+    code = WRITES + LIE + f"    write({both!r})\n    return 0.0\n"
+    oracle, nop = seen(scorer(tmp_path, code), options, ORACLE, NOP)
+    assert (oracle.outcome, oracle.reward) == ("reward", 1.0)
+    assert nop.outcome == "no_reward"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"machinery": "disk of the host is broken"},
+        {"case": 0, "outcome": "unmeasured"},
+        {"case": 0, "outcome": "no_reference"},
+    ],
+    ids=repr,
+)
+def test_a_scorer_whose_import_speaks_in_our_name_is_judged_all_the_same(tmp_path, options, said):
+    code = f"import common, os\ncommon.ANSWER[0]({said!r})\nos._exit(71)\n" + SCORE
+    [oracle] = seen(scorer(tmp_path, code + "    return 1.0\n"), options, ORACLE)
+    assert oracle.outcome == "no_reward"
+    assert inspect_source(str(tmp_path), options).verdict == "rejected"
 
 
 def test_a_process_left_behind_does_not_read_as_a_hang(tmp_path, options):
@@ -216,14 +330,29 @@ class Leaky(Walk):
     def step(self, action): return (action, random.random()), 0.0, False, False, {}
 class Bare(Walk):
     action_space = None
+class Fickle(Walk):
+    @property
+    def action_space(self):
+        import os
+        for fd in range(3, 64):
+            try:
+                os.write(fd, b'{"outcome": "unmeasured", "detail": "it has no action_space"}')
+            except OSError:
+                pass
+        os._exit(0)
 """
 
 
 @pytest.mark.parametrize(
     ("name", "codes", "verdict"),
-    [("Walk", set(), "admitted"), ("Leaky", {"DET003"}, "rejected"), ("Bare", set(), "pending")],
+    [
+        ("Walk", set(), "admitted"),
+        ("Leaky", {"DET003"}, "rejected"),
+        ("Bare", {"VER005"}, "rejected"),
+        ("Fickle", {"VER005"}, "rejected"),
+    ],
 )
-def test_whether_actions_can_be_drawn_or_seeded_is_not_held_against_an_environment(
+def test_a_space_without_a_seed_is_not_held_against_an_environment_and_no_space_is(
     tmp_path, options, name, codes, verdict
 ):
     (tmp_path / "game.py").write_text(GAME)

@@ -28,7 +28,8 @@ class EpisodeFails(Rule):
     page = Page(
         what=(
             "Builds the environment, resets it with a seed and takes hundreds of sampled actions, "
-            "resetting at every episode end. A time-out is confirmed by a second run."
+            "resetting at every episode end. Without an `action_space` that has `sample()` there "
+            "is no episode. A time-out is confirmed by a second run."
         ),
         why="An environment that raises in the middle of an episode ends the worker that runs it.",
         example="`step` indexes past the end of its map after 200 steps.",
@@ -55,6 +56,17 @@ class EpisodeFails(Rule):
             return
         if lacking := lacks_module(seen):
             yield lacking
+            return
+        if seen.facts.get("stage") == "actions":
+            # An environment decides this about itself: to leave it unmeasured would let any one
+            # that fails choose to wait instead.
+            yield Found(
+                message="It has no action_space with sample(): no action can be drawn for it.",
+                ground="no action space",
+                task=task.id,
+                evidence={"expected": "a trace", "seen": seen_evidence(seen)},
+                asks=asks,
+            )
             return
         yield Found(
             message=does_not_load(context, seen)

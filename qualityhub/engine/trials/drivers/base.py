@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from qualityhub.engine.environments.model import Environment
@@ -21,21 +20,42 @@ OUTCOMES = frozenset(
 )
 OUR_FAILURE = 71
 """Exit status by which a program of ours says that it failed itself."""
+HANGS = 3
+"""So many cases of a trial hang before a program leaves others out."""
 
 
 def _is(*kinds: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, kinds)
 
 
+def _list(value: object) -> bool:
+    return isinstance(value, list) and all(_plain_one(item) for item in value)
+
+
+def _plain_one(value: object) -> bool:
+    # No store takes an integer of any size.
+    return value is None or isinstance(value, str | float) or _is_int(value)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and abs(value) < 1 << 53
+
+
 def _rows(value: object) -> bool:
     return isinstance(value, list) and all(
-        isinstance(row, list) and len(row) == 3 and isinstance(row[2], str) for row in value
+        isinstance(row, list) and len(row) == 3 and _list(row) and isinstance(row[2], str)
+        for row in value
     )
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
 
 
 def _finite(value: object) -> bool:
     return value is None or (
-        isinstance(value, int | float) and -sys.float_info.max <= value <= sys.float_info.max
+        (isinstance(value, float) and math.isfinite(value))
+        or (isinstance(value, int) and _is_int(value))
     )
 
 
@@ -43,15 +63,15 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
     "row": _is(str),
     "prompt": _is(str),
     "answer": _is(str),
-    "trace": _is(list),
-    "rewards": _is(list),
+    "trace": _list,
+    "rewards": _list,
     "odd_rewards": _rows,
     "lowest": _finite,
     "highest": _finite,
-    "steps": _is(int),
-    "episodes": _is(int),
+    "steps": _count,
+    "episodes": _count,
     "takes_seed": _is(bool),
-    "distinct": _is(int),
+    "distinct": _count,
 }
 """What a program may say beside the reward, and the form that rules rely on."""
 
@@ -83,11 +103,20 @@ def world_of(worlds: Mapping[str, str], task: str) -> str:
     return worlds.get(task) or worlds[""]
 
 
-def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observation, ...]:
+def read_answers(
+    trial: Trial, completed: Completed, nonce: str, without_reference: Collection[int] = ()
+) -> tuple[Observation, ...]:
     """Read the answer lines of the Python programs.
 
     A line that does not carry the nonce is not ours. An ask without an answer died with the
-    program: by the wall clock, a limit, or by leaving early.
+    program: by the wall clock, a limit, or by leaving early. That we failed is believed of a
+    program that ended by saying so, and only while no foreign code shared its process.
+
+    Args:
+        trial: What was asked.
+        completed: How the program ended and what it wrote.
+        nonce: What marks its lines.
+        without_reference: Places of the asks that may turn out to have no reference.
 
     Raises:
         MachineryError: The program could not start or failed by its own fault.
@@ -95,6 +124,8 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
     answers: dict[int, dict[str, Any]] = {}
     first: dict[str, Any] = {}
     started = False
+    alone = True
+    ours = completed.exit_code in {126, 127, OUR_FAILURE} and not completed.timed_out
     for line in completed.stdout.splitlines():
         mark, _, body = line.partition(b" ")
         if mark != nonce.encode():
@@ -109,13 +140,16 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
             # Written before anything foreign ran.
             first = document
         started = True
-        if "machinery" in document:
-            raise _program_failed(trial, completed, str(document["machinery"])[-DETAIL:])
-        case = document.get("case")
-        if isinstance(case, int) and case not in answers:
-            answers[case] = document
+        alone = alone and "foreign" not in document
+        said = document.get("machinery")
+        if "case" in document:
+            case = document["case"]
+            if _count(case) and case not in answers:
+                answers[case] = document
+        elif isinstance(said, str) and alone and ours and completed.exit_code == OUR_FAILURE:
+            raise _program_failed(trial, completed, text(said)[-DETAIL:])
+    _judged_by_us(answers, without_reference)
     # Once it runs, foreign code shares the process and can end with any status.
-    ours = completed.exit_code in {126, 127, OUR_FAILURE} and not completed.timed_out
     if ours and not started:
         raise _program_failed(trial, completed, tail(completed.stderr))
     return tuple(
@@ -129,6 +163,25 @@ def read_answers(trial: Trial, completed: Completed, nonce: str) -> tuple[Observ
         )
         for index in range(len(trial.asks))
     )
+
+
+def _judged_by_us(
+    answers: Mapping[int, dict[str, Any]], without_reference: Collection[int]
+) -> None:
+    """Take back what an answer may not decide: that there was nothing to judge.
+
+    A case is left out only where as many hangs as it takes are told before it, and lacks a
+    reference only where it may.
+    """
+    hung = 0
+    for case in sorted(answers):
+        outcome = answers[case].get("outcome")
+        if outcome == "timeout":
+            hung += 1
+        elif (outcome == "unmeasured" and hung < HANGS) or (
+            outcome == "no_reference" and case not in without_reference
+        ):
+            answers[case]["outcome"] = "no_reward"
 
 
 def observation(document: Mapping[str, Any], trial: str) -> Observation:
@@ -152,7 +205,7 @@ def observation(document: Mapping[str, Any], trial: str) -> Observation:
         if name in document:
             facts[name] = text(document[name], 200)
     for name in ("exit_code", "signal"):
-        if isinstance(document.get(name), int):
+        if _count(document.get(name)):
             facts[name] = document[name]
     reward, kind = _reward(document.get("reward"), text(document.get("reward_type", "number"), 80))
     if not isinstance(outcome, str) or outcome not in OUTCOMES:

@@ -77,7 +77,12 @@ class ScorerDriver(Driver):
 
     def observe(self, trial: Trial, completed: Completed, nonce: str) -> tuple[Observation, ...]:
         """Read one answer line per case."""
-        return read_answers(trial, completed, nonce)
+        lacking = [
+            index
+            for index, case in enumerate(trial.payload["cases"])
+            if case.get("oracle") or ("row" in case and case["completion"] is None)
+        ]
+        return read_answers(trial, completed, nonce, lacking)
 
 
 def _completion(ask: Ask, row: Mapping[str, Any]) -> str | None:

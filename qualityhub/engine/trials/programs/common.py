@@ -3,7 +3,8 @@
 A program reads one JSON document from stdin and answers with one line per case on the private
 copy of stdout: the nonce it was given, a space, a JSON object. Whatever foreign code prints goes
 to stderr. Each case runs in a forked child, so that a crash, an exit or a hang is that case's
-result alone.
+result alone. Of what a child says, only rewards and what explains them is taken over: when time ran
+out, what ended it, what was left out and whether we failed is for this process to say.
 """
 
 import contextlib
@@ -20,9 +21,12 @@ import time
 import traceback
 
 import around
+import claims
 
 DETAIL = 2000
-MOST_BYTES = 4 * 1024 * 1024
+MOST_BYTES = 1024 * 1024
+FLOOD = "flood"
+HANG = "hang"
 ANSWER = []
 PR_SET_DUMPABLE = 4
 
@@ -72,10 +76,18 @@ def run(main):
         os._exit(71)
 
 
-def run_case(index, work, timeout_s, answer, channel):
+def foreign(answer):
+    """Say that foreign code comes into this very process: from here on it may write as we do.
+
+    What fails later is then nobody's word against the environment's.
+    """
+    answer({"foreign": True})
+
+
+def run_case(index, work, timeout_s, answer, channel, outcomes=claims.SCORED):  # noqa: PLR0917 - as its callers have them
     """Run ``work()`` in a child, answer with what it returned or how it ended, return the outcome.
 
-    ``work`` returns a dict with at least ``outcome``.
+    ``work`` returns a dict with at least ``outcome``, which must be one of ``outcomes``.
     """
     # A collection in the child would copy every page of what the parent imported.
     gc.freeze()
@@ -101,37 +113,35 @@ def run_case(index, work, timeout_s, answer, channel):
             os._exit(code)
     os.close(write_end)
     timeout_s *= around.patience()
-    data, timed_out = _read(read_end, pid, time.monotonic() + timeout_s)
+    data, cut = _read(read_end, pid, time.monotonic() + timeout_s)
     os.close(read_end)
-    if timed_out:
+    if cut:
         _kill(pid)
     _, status = os.waitpid(pid, 0)
     _kill(pid)
     _bury()
-    if timed_out:
-        result = {"outcome": "timeout", "detail": "no result within %g s" % timeout_s}
-    else:
-        result = _decode(data, status)
+    result = _cut(cut, timeout_s) if cut else _decode(data, status, outcomes)
     return _answered(index, result, answer)
 
 
-def run_together(count, work, timeout_s, answer, channel):
-    """Run ``work(index)`` of all cases in one process, the last first, and answer each.
+def run_together(cases, work, timeout_s, answer, channel, outcomes):  # noqa: PLR0917 - as its callers have them
+    """Run ``work(index)`` of the cases in one process, the last first, and answer each.
 
     A case that ends the process, or hangs, has that as its own result; those that are left go on in
-    another process.
+    another process. ``outcomes(index)`` are those that a case may have by its own word.
     """
     timeout_s *= around.patience()
-    left = list(range(count))[::-1]
+    left = list(cases)[::-1]
     while left:
         pid, read_end = _start_together(left, work, channel)
         buffer = b""
-        status = timed_out = None
-        while left and status is None and not timed_out:
-            line, buffer, timed_out = _line(read_end, pid, buffer, time.monotonic() + timeout_s)
-            if line:
-                _answered(left.pop(0), _decode(line, 0), answer)
-            elif not timed_out:
+        status = cut = None
+        while left and status is None and not cut:
+            line, buffer, cut = _line(read_end, pid, buffer, time.monotonic() + timeout_s)
+            if line is not None:
+                index = left.pop(0)
+                _answered(index, _decode(line, 0, outcomes(index)), answer)
+            elif not cut:
                 _, status = os.waitpid(pid, 0)
         os.close(read_end)
         _kill(pid)
@@ -139,10 +149,7 @@ def run_together(count, work, timeout_s, answer, channel):
             _, status = os.waitpid(pid, 0)
         _bury()
         if left:
-            result = _decode(b"", status)
-            if timed_out:
-                result = {"outcome": "timeout", "detail": "no result within %g s" % timeout_s}
-            _answered(left.pop(0), result, answer)
+            _answered(left.pop(0), _cut(cut, timeout_s) if cut else _ended(status), answer)
 
 
 def _start_together(left, work, channel):
@@ -169,16 +176,16 @@ def _start_together(left, work, channel):
 
 
 def _line(fd, pid, buffer, deadline):
-    """Return (the next line or nothing, what follows it, whether time ran out)."""
+    """Return (the next line or None, what follows it, why no more is read)."""
     while b"\n" not in buffer:
         data, timed_out, ended = _piece(fd, pid, deadline)
         if timed_out or (ended and not data):
-            return b"", buffer, timed_out
+            return None, buffer, HANG if timed_out else ""
         buffer += data
         if len(buffer) > MOST_BYTES:
-            return b"", buffer, True
+            return None, buffer, FLOOD
     line, _, rest = buffer.partition(b"\n")
-    return line, rest, False
+    return line, rest, ""
 
 
 def _result(work):
@@ -271,16 +278,19 @@ def load_file(path, name="qh_subject"):
 
 
 def _read(fd, pid, deadline):
-    """Read until the case ends; a process that it left behind may hold the pipe open for ever."""
+    """Read until the case ends, return (what it wrote, why no more is read).
+
+    A process that it left behind may hold the pipe open for ever.
+    """
     chunks = []
     size = 0
     while True:
         chunk, timed_out, ended = _piece(fd, pid, deadline)
         if timed_out or (ended and not chunk):
-            return b"".join(chunks), timed_out
+            return b"".join(chunks), HANG if timed_out else ""
         size += len(chunk)
         if size > MOST_BYTES:
-            return b"".join(chunks), True
+            return b"", FLOOD
         chunks.append(chunk)
 
 
@@ -295,8 +305,11 @@ def _piece(fd, pid, deadline):
         ready, _, _ = select.select([fd], [], [], 0 if ended else min(left, 0.1))
         if ready:
             chunk = os.read(fd, 65536)
-            return chunk, False, not chunk
-        if ended:
+            if chunk or ended:
+                return chunk, False, not chunk
+            # Closed by a process that lives on: waiting for its end would have no end itself.
+            time.sleep(0.001)
+        elif ended:
             return b"", False, True
 
 
@@ -312,15 +325,18 @@ def _bury():
             pass
 
 
-def _decode(data, status):
-    if data:
-        # Foreign code in the child can write here as well: whatever it is, it is that case's alone.
-        try:
-            document = json.loads(data.decode("utf-8"))
-        except (ValueError, RecursionError):
-            document = None
-        if isinstance(document, dict):
-            return document
+def _decode(data, status, outcomes):
+    """Return what a case says of itself, in the form it should have, or else how it ended."""
+    return claims.taken(data, outcomes) or _ended(status)
+
+
+def _cut(why, timeout_s):
+    if why == FLOOD:
+        return {"outcome": "no_reward", "detail": "its answer is longer than %d B" % MOST_BYTES}
+    return {"outcome": "timeout", "detail": "no result within %g s" % timeout_s}
+
+
+def _ended(status):
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return {"outcome": "killed", "detail": "ended by signal %d" % number, "signal": number}

@@ -137,7 +137,8 @@ def drive(env, entry, seed, steps):
     space = getattr(env, "action_space", None)
     if space is None or not hasattr(space, "sample"):
         return {
-            "outcome": "unmeasured",
+            "outcome": "no_reward",
+            "stage": "actions",
             "detail": "the environment has no action_space with sample() to draw actions from",
         }
     observation, takes_seed = first_reset(env, seed)

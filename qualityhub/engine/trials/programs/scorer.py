@@ -5,6 +5,7 @@ import json
 import os
 
 import around
+import claims
 import common
 
 # A scorer that hangs on an answer hangs on it for every row, and one that hangs on several hangs
@@ -35,8 +36,6 @@ def load_score(entry):
 
 def judge_file(call, row, completion):
     """Score one completion of one row of the file."""
-    if completion is None:
-        return {"outcome": "no_reference", "detail": "the row has no right completion"}
     return common.reward_result(call(row, completion))
 
 
@@ -63,6 +62,15 @@ def judge_generated(dataset, case):
     return result
 
 
+def outcomes(case):
+    """Return what a case may say of itself.
+
+    That there is no reference is a generator's word about its own row alone; of a row of ours we
+    know it.
+    """
+    return (*claims.SCORED, "no_reference") if case.get("oracle") else claims.SCORED
+
+
 def enough_hangs(hung, probe):
     """Return why a case is left out after the hangs so far, or an empty string."""
     if hung.get(probe, 0) >= ENOUGH_HANGS:
@@ -73,11 +81,26 @@ def enough_hangs(hung, probe):
     return ""
 
 
+def with_completion(cases, answer):
+    """Answer the cases whose row has nothing to submit; return the places of the others."""
+    places = []
+    for index, case in enumerate(cases):
+        if "row" in case and case["completion"] is None:
+            detail = "the row has no right completion"
+            answer({"case": index, "outcome": "no_reference", "detail": detail})
+        else:
+            places.append(index)
+    return places
+
+
 def main():
     """Answer every case of the payload."""
     payload, answer, channel = common.start()
     entry = payload["entry"]
     cases = payload["cases"]
+    timeout_s = payload["case_timeout_s"]
+    # The import is shared by all cases, and with it this process.
+    common.foreign(answer)
     try:
         if "file" in entry:
             call = load_score(entry)
@@ -103,20 +126,27 @@ def main():
         for index in range(len(cases)):
             answer(dict(broken, case=index))
         return
+    asked = with_completion(cases, answer)
     if "reversed" in around.manners():
         common.run_together(
-            len(cases), lambda index: work(cases[index]), payload["case_timeout_s"], answer, channel
+            asked,
+            lambda index: work(cases[index]),
+            timeout_s,
+            answer,
+            channel,
+            lambda index: outcomes(cases[index]),
         )
         return
     hung = {}
-    for index, case in enumerate(cases):
+    for index in asked:
+        case = cases[index]
         probe = case["probe"]
         reason = enough_hangs(hung, probe)
         if reason:
             answer({"case": index, "outcome": "unmeasured", "detail": reason})
             continue
         outcome = common.run_case(
-            index, lambda case=case: work(case), payload["case_timeout_s"], answer, channel
+            index, lambda case=case: work(case), timeout_s, answer, channel, outcomes(case)
         )
         if outcome == "timeout":
             hung[probe] = hung.get(probe, 0) + 1
