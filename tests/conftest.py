@@ -264,11 +264,12 @@ def make_trial(db):
 
     counter = iter(range(1, 10_000))
 
-    def make(inspection, outputs=None, *, observation=None, **changes):
+    def make(inspection, outputs=None, *, observation=None, asks=None, **changes):
         number = next(counter)
+        asks = asks or (Ask("t1", "oracle", repeat=number),)
         trial = Trial(
             program="function",
-            asks=(Ask("t1", "oracle", repeat=number),),
+            asks=asks,
             payload={},
             trees={},
             variation=Variation(),
@@ -279,7 +280,8 @@ def make_trial(db):
         )
         result = TrialResult(
             key=trial.key,
-            observations=(replace(observation or Observation("reward", 1.0), trial=trial.key),),
+            observations=(replace(observation or Observation("reward", 1.0), trial=trial.key),)
+            * len(asks),
             seconds=0.5,
             cpu_seconds=0.25,
             peak_memory_bytes=2**20,

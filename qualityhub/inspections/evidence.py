@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from qualityhub.engine.errors import NotFoundError
 from qualityhub.engine.trials.evidence import (
     Part,
@@ -11,7 +13,8 @@ from qualityhub.engine.trials.evidence import (
     trial_document,
     unpack_outputs,
 )
-from qualityhub.inspections.models import Inspection
+from qualityhub.engine.trials.model import Ask
+from qualityhub.inspections.models import Inspection, InspectionTrial
 from qualityhub.inspections.results import evidence_store, results_known
 from qualityhub.platform.text import storable_json
 
@@ -28,7 +31,7 @@ def trial_shown(record: TrialRecord) -> dict[str, Any]:
     Raises:
         NotFoundError: The stored result is damaged; the next inspection that needs it runs it.
     """
-    document = trial_document(_result(record))
+    document = trial_document(_result(record), _asks(record))
     document["inspections"] = [row.public_id for row in trial_inspections(record)]
     document["stored_at"] = record.created_at.isoformat()
     return _clean(document)
@@ -52,6 +55,13 @@ def trial_inspections(record: TrialRecord) -> list[Inspection]:
         .defer("report", "worlds", "inputs")
         .order_by("-id")[:SHOWN_INSPECTIONS]
     )
+
+
+def _asks(record: TrialRecord) -> list[Ask]:
+    """Return what the trial answered in the team's newest inspection that used it."""
+    used = InspectionTrial.objects.filter(record=record, inspection__team=record.team_id)
+    asks = used.order_by("-inspection_id").values_list("asks", flat=True).first()
+    return msgspec.convert(asks or [], list[Ask])
 
 
 def _result(record: TrialRecord) -> TrialResult:

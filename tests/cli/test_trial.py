@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from qualityhub.engine.trials.model import Observation, TrialResult
+from qualityhub.engine.reports.trial import trial_text
+from qualityhub.engine.trials.evidence import trial_document
+from qualityhub.engine.trials.model import Ask, Observation, TrialResult, Variation
 from qualityhub.engine.trials.store import directory_store
 
 KEY = "qh1:" + "ab12" * 16
@@ -172,3 +174,18 @@ def test_a_report_names_the_command(make_report, make_finding):
     assert f"output   qualityhub trial {KEY}\n" in inspection_text(report)
     plain = make_report(make_finding(evidence={"seen": {"trial": "not a key"}})).as_json()
     assert "qualityhub trial" not in inspection_text(plain)
+
+
+def test_what_is_known_to_be_asked_is_said():
+    asks = [Ask("t\x1b1", "oracle", Variation(seed=7)), Ask("t2", "nop", repeat=3)]
+    result = TrialResult(
+        key=KEY, observations=(Observation("reward", 0.0, trial=KEY),) * 2, seconds=1.0
+    )
+    evidence = {"state": "whole", "parts": []}
+    text = trial_text(trial_document(result, asks), evidence)
+    assert "seen     reward 0.0 from t\\x1b1, oracle, seed 7\n" in text
+    assert "seen     reward 0.0 from t2, nop, repeat 3\n" in text
+    # What does not fit the observations would name the wrong task.
+    assert "seen     reward 0.0 (2 times)\n" in trial_text(
+        trial_document(result, asks[:1]), evidence
+    )

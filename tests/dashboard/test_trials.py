@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from qualityhub.engine.trials.model import Observation
+from qualityhub.engine.trials.model import Ask, Observation, Variation
 from qualityhub.inspections.results import evidence_store
 
 pytestmark = pytest.mark.django_db
@@ -85,3 +87,46 @@ def test_an_outsider_sees_no_such_page(client, outsider, result, member):
 def test_it_costs_few_queries(member, result, django_assert_max_num_queries):
     with django_assert_max_num_queries(15):
         member.get(f"/trials/{result.key}/")
+
+
+def rows_of(response):
+    """The table's cells without their tags."""
+    body = response.content.decode().split("<tbody>")[1].split("</tbody>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [tuple(re.sub(r"<[^>]+>", "", cell).strip() for cell in row) for row in cells]
+
+
+def test_every_observation_says_what_it_answers(member, version, inspected, make_trial):
+    asks = (
+        Ask("T/1", "oracle", Variation(seed=7)),
+        Ask("T/2", "malformed:<b>empty</b>", Variation(hash_seed=3, clock="+365d"), repeat=4),
+    )
+    found = make_trial(inspected(version), asks=asks, observation=Observation("reward", 0.0))
+    response = member.get(f"/trials/{found.key}/")
+    assert rows_of(response) == [
+        ("T/1", "oracle", "seed 7", "reward 0.0"),
+        (
+            "T/2",
+            "malformed:&lt;b&gt;empty&lt;/b&gt;",
+            "hash seed 3, clock +365d, repeat 4",
+            "reward 0.0",
+        ),
+    ]
+    assert "<b>empty" not in response.content.decode()
+
+
+def test_many_observations_are_cut(member, version, inspected, make_trial, text_of):
+    asks = tuple(Ask(f"T/{number}", "oracle") for number in range(250))
+    found = make_trial(inspected(version), asks=asks)
+    response = member.get(f"/trials/{found.key}/")
+    page = text_of(response)
+    assert [task for task, *_ in rows_of(response)] == [f"T/{number}" for number in range(200)]
+    assert "50 more than this page shows" in page
+
+
+def test_its_panels_have_a_head_or_a_body(member, result):
+    page = member.get(f"/trials/{result.key}/").content.decode()
+    panels = [part.split(">", 1)[1].lstrip() for part in page.split('<section class="panel"')[1:]]
+    assert len(panels) == 3
+    assert all(panel.startswith(("<header>", '<div class="body">')) for panel in panels)

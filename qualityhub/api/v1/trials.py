@@ -24,6 +24,11 @@ READ = (Scope.ENVIRONMENTS_READ,)
 class ObservationSerializer(serializers.Serializer[Any]):
     """What one ask showed."""
 
+    ask = serializers.DictField(
+        allow_null=True,
+        help_text="What it answers in the newest inspection of the team: task, probe, hash_seed, "
+        "seed, repeat, and what else was changed around it; null where no inspection has it.",
+    )
     outcome = serializers.CharField()
     reward = serializers.JSONField(help_text="Number, text, or null where there is none.")
     reward_type = serializers.CharField()

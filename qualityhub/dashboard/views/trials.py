@@ -8,7 +8,14 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from qualityhub.dashboard.frame import member_page
-from qualityhub.engine.reports.trial import STATES, ended_words, part_head, seen_words, used_words
+from qualityhub.engine.reports.trial import (
+    STATES,
+    ask_words,
+    ended_words,
+    part_head,
+    seen_words,
+    used_words,
+)
 from qualityhub.inspections.access import access_trial
 from qualityhub.inspections.evidence import evidence_shown, trial_inspections, trial_shown
 
@@ -19,6 +26,8 @@ if TYPE_CHECKING:
 
 SHOWN_CHARACTERS = 200_000
 """Of each end of an output on the page; the REST interface has all that was kept."""
+
+SHOWN_OBSERVATIONS = 200
 
 
 @require_safe
@@ -32,7 +41,8 @@ def trial(request: HttpRequest, actor: Actor, key: str) -> HttpResponse:
         "dashboard/trial.html",
         {
             "trial": found,
-            "seen": [seen_words(item) for item in found["observations"]],
+            "seen": [_seen(item) for item in found["observations"][:SHOWN_OBSERVATIONS]],
+            "unseen": max(0, len(found["observations"]) - SHOWN_OBSERVATIONS),
             "ended": ended_words(found["ended"]),
             "used": used_words(found["resources"]),
             "dropped": found["resources"]["dropped_bytes"],
@@ -42,6 +52,20 @@ def trial(request: HttpRequest, actor: Actor, key: str) -> HttpResponse:
             "stored_at": record.created_at,
         },
     )
+
+
+def _seen(observation: dict[str, Any]) -> dict[str, Any]:
+    words, detail = seen_words(observation)
+    ask = ask_words(observation)
+    task, probe, around = ask or ("", "", "")
+    return {
+        "known": ask is not None,
+        "task": task,
+        "probe": probe,
+        "around": around,
+        "words": words,
+        "detail": detail,
+    }
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:

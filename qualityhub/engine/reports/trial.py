@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from qualityhub.engine.reports.safe import printable
+from qualityhub.engine.trials.codec import ask_from_evidence
+from qualityhub.engine.trials.variations import names_of
 
 MIB = 1024 * 1024
 STATES = {
@@ -17,9 +19,11 @@ STATES = {
 def trial_text(trial: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
     """Render a trial (``qualityhub.trial/1``) and its outputs (``qualityhub.evidence/1``)."""
     lines = [f"TRIAL  {printable(trial['trial'], 80)}"]
-    for (words, detail), count in Counter(map(seen_words, trial["observations"])).items():
+    seen = Counter((*seen_words(item), ask_words(item)) for item in trial["observations"])
+    for (words, detail, ask), count in seen.items():
         times = f" ({count:,} times)" if count > 1 else ""
-        lines.append(f"  seen     {printable(words, 300)}{times}")
+        asked = f" from {printable(', '.join(filter(None, ask)), 600)}" if ask else ""
+        lines.append(f"  seen     {printable(words, 300)}{asked}{times}")
         lines += [f"           │ {printable(row.expandtabs(4))}" for row in detail.splitlines()]
     lines.append(f"  ended    {ended_words(trial['ended'])}")
     lines.append(f"  used     {used_words(trial['resources'])}")
@@ -44,6 +48,21 @@ def seen_words(observation: Mapping[str, Any]) -> tuple[str, str]:
     outcome = observation["outcome"]
     words = f"reward {observation['reward']}" if outcome == "reward" else outcome.replace("_", " ")
     return words, str(observation["detail"])
+
+
+def ask_words(observation: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Say what an observation answers: its task, its probe, and what was changed around it.
+
+    None where it does not say: no inspection is known that asked.
+    """
+    try:
+        ask = ask_from_evidence(observation.get("ask") or {})
+    except (KeyError, TypeError, ValueError):
+        return None
+    changed = [names_of(ask.variation)] if ask.variation.changes() else []
+    changed += [f"repeat {ask.repeat}"] if ask.repeat else []
+    changed += ["in a world of its own"] if ask.cold else []
+    return ask.task, ask.probe, ", ".join(changed)
 
 
 def ended_words(ended: Mapping[str, Any]) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from qualityhub.engine.sandbox.port import MIB, Completed
-from qualityhub.engine.trials.codec import to_json
+from qualityhub.engine.trials.codec import ask_to_evidence, to_json
 from qualityhub.engine.trials.drivers.base import tail
-from qualityhub.engine.trials.model import Observation, TrialResult
+from qualityhub.engine.trials.model import Ask, Observation, TrialResult
 
 PREVIEW = 4000
 """Bytes of each stream that a result holds."""
@@ -123,15 +123,24 @@ def unpack_outputs(document: bytes | None) -> tuple[Part, ...] | None:
         return None
 
 
-def trial_document(result: TrialResult) -> dict[str, Any]:
-    """Return a result as people and programs read it, without its outputs."""
+def trial_document(result: TrialResult, asks: Sequence[Ask] = ()) -> dict[str, Any]:
+    """Return a result as people and programs read it, without its outputs.
+
+    Args:
+        result: How it ended.
+        asks: What its observations answer, in their order; where it is not known, each says null.
+    """
+    known = [ask_to_evidence(ask) for ask in asks] if len(asks) == len(result.observations) else []
     return {
         "schema": TRIAL_SCHEMA,
         "trial": result.key,
         "class": ANSWER_KEY,
         "observations": [
-            {name: value for name, value in to_json(seen).items() if name != "trial"}
-            for seen in result.observations
+            {
+                "ask": known[index] if known else None,
+                **{name: value for name, value in to_json(seen).items() if name != "trial"},
+            }
+            for index, seen in enumerate(result.observations)
         ],
         "ended": {
             "exit_code": result.exit_code,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from qualityhub.engine.trials.model import Observation
+from qualityhub.engine.trials.model import Ask, Observation, Variation
 from qualityhub.inspections.models import TrialRecord
 from qualityhub.inspections.results import evidence_store
 
@@ -135,3 +135,25 @@ def test_no_export_holds_what_a_trial_wrote(owner_api, inspection, result):
     for form in ("sarif", "markdown", "junit"):
         text = owner_api.get(f"/api/v1/inspections/{inspection.public_id}/report?format={form}")
         assert b"expected 42" not in text.content
+
+
+def test_each_observation_says_what_it_answers(owner_api, make_trial, inspection):
+    asks = (Ask("a", "oracle", Variation(seed=7)), Ask("b", "nop", cold=True))
+    seen = owner_api.get(address(make_trial(inspection, asks=asks))).json()["observations"]
+    assert seen[0]["ask"] == {
+        "task": "a",
+        "probe": "oracle",
+        "hash_seed": 0,
+        "seed": 7,
+        "repeat": 0,
+    }
+    assert seen[1]["ask"]["cold"] is True
+    assert seen[1]["ask"]["probe"] == "nop"
+
+
+def test_asks_of_other_teams_are_not_shown(*, owner_api, make_trial, inspection, other_team):
+    """Rows that a team should never share are not trusted to be unshared."""
+    found = make_trial(inspection, asks=(Ask("secret", "oracle"),))
+    type(inspection).objects.filter(pk=inspection.pk).update(team=other_team)
+    [seen] = owner_api.get(address(found)).json()["observations"]
+    assert seen["ask"] is None
