@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from qualityhub.registry.models import Task
@@ -189,3 +191,19 @@ def test_many_findings_are_cut_with_a_link_to_all(
     page = text_of(member.get(path))
     assert "20 more of VER001" in page
     assert f"/inspections/{inspection.public_id}/findings/?code=VER001" in page
+
+
+def test_every_table_becomes_cards_whose_cells_say_their_column(member, path, version, inspected):
+    inspected(version)
+    page = member.get(path).content.decode()
+    tables = re.findall(r"<table([^>]*)>(.*?)</table>", page, re.DOTALL)
+    assert len(tables) >= 4
+    for attributes, content in tables:
+        assert 'class="cards' in attributes, content[:200]
+        columns = re.findall(r"<th scope=\"col\"[^>]*>(.*?)</th>", content)
+        for row in re.findall(r"<tr>(.*?)</tr>", content.split("<tbody>")[1], re.DOTALL):
+            cells = re.findall(r"<td([^>]*)>", row)
+            if not any("colspan" in cell for cell in cells):
+                labels = re.findall(r'data-label="([^"]*)"', " ".join(cells))
+                assert len(labels) == len(cells), row
+                assert set(labels) <= set(columns), row
