@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -257,8 +258,32 @@ def modules(tmp_path):
         ),
         "fails": "raise RuntimeError('no')\n",
         "leaves": "raise SystemExit(0)\n",
+        "seeds": "import random\nrandom.seed(5)\n",
+        "mixes": "import random\nrandom.seed()\n",
+        "draws": "import random\nDRAWN = random.random()\n",
+        "sets": "import random\nrandom.setstate(random.Random(5).getstate())\n",
+        "hides": "import random, sys\nrandom.seed(5)\nrandom.getstate = lambda: ()\n",
+        "replaces": "import random, sys\nsys.modules['random'] = random.Random(5)\n",
+        "seeds_numpy": "import numpy.random\nnumpy.random.seed(5)\n",
+        "puts_back": (
+            "import random\nkept = random.getstate()\nrandom.seed(5)\nrandom.random()\n"
+            "random.setstate(kept)\n"
+        ),
     }.items():
         (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "numpy" / "random").mkdir(parents=True)
+    (tmp_path / "numpy" / "__init__.py").write_text("")
+    (tmp_path / "numpy" / "random" / "__init__.py").write_text(
+        "import random\n"
+        "own = random.Random()\n"
+        "seed = own.seed\n"
+        "class Array(tuple):\n"
+        "    tobytes = tuple.__repr__\n"
+        "    def __eq__(self, other):\n"
+        "        raise ValueError('the truth of an array is ambiguous')\n"
+        "def get_state():\n"
+        "    return ('MT19937', Array(own.getstate()[1]))\n"
+    )
     (tmp_path / "main.py").write_text("import plain; print(plain.SEEN)\n")
     return tmp_path
 
@@ -283,12 +308,58 @@ def program(folder, target="/qh/programs"):
         ("fails", "RuntimeError: no"),
         ("leaves", "SystemExit"),
         ("missing", "not part of the layer"),
+        ("seeds", "generator of random"),
+        ("mixes", "generator of random"),
+        ("draws", "generator of random"),
+        ("sets", "generator of random"),
+        ("hides", "generator of random"),
+        ("replaces", "generator of random"),
+        ("seeds_numpy", "generator of numpy.random"),
     ],
 )
 def test_an_import_that_forks_would_share_is_refused(bwrap, modules, name, why):
     with pytest.raises(MachineryError) as seen:
         bwrap.serve(program(modules), (name,))
     assert why in seen.value.message
+
+
+@pytest.mark.parametrize("preload", ["random", "puts_back", "numpy.random"])
+def test_chance_that_no_import_took_away_stays_in_every_trial(bwrap, modules, preload):
+    (modules / "main.py").write_text(
+        "if __name__ == '__main__':\n"
+        "    import random\n"
+        "    import numpy.random\n"
+        "    print(random.random(), numpy.random.own.random())\n"
+    )
+    server = bwrap.serve(program(modules), (preload,))
+    try:
+        drawn = [server.run(program(modules)).stdout.split() for _ in range(3)]
+    finally:
+        server.close()
+    assert [len(set(each)) for each in zip(*drawn, strict=True)] == [3, 3]
+
+
+def test_what_no_import_loaded_looks_unloaded_to_a_trial(bwrap, modules):
+    python = (str(default_interpreter().path), "-I", "-S", "-B", "/qh/programs/main.py")
+    asked = replace(program(modules), argv=python)
+    (modules / "main.py").write_text(
+        "if __name__ == '__main__':\n"
+        "    import sys\n"
+        "    print(sorted({'random', 'hashlib', 'bisect', 'numpy'} & set(sys.modules)))\n"
+        "    print([getattr(finder, '__name__', '?') for finder in sys.meta_path])\n"
+        "    import random\n"
+        "    print(sorted(vars(random.__loader__)))\n"
+    )
+    cold = bwrap.run(asked)
+    assert cold.stdout.startswith(b"[]\n")
+    for preload in ("plain", "random"):
+        server = bwrap.serve(asked, (preload,))
+        try:
+            seen = server.run(asked).stdout
+        finally:
+            server.close()
+        skipped = 1 if preload == "random" else 0
+        assert seen.splitlines()[skipped:] == cold.stdout.splitlines()[skipped:]
 
 
 def test_nothing_is_imported_from_where_the_environment_lies(bwrap, modules):

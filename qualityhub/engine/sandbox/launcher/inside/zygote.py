@@ -175,15 +175,89 @@ def load(names, allowed):
     import importlib
     import importlib.util
 
-    for name in names:
-        spec = importlib.util.find_spec(name.partition(".")[0])
-        origin = spec.origin if spec is not None else None
-        if spec is None or not (
-            origin in ("built-in", "frozen")
-            or any((origin or "").startswith(folder + "/") for folder in allowed)
-        ):
-            raise NotSharedError("%s is not part of the layer" % name)
-        importlib.import_module(name)
+    chance = Chance(allowed)
+    sys.meta_path.insert(0, chance)
+    try:
+        for name in names:
+            spec = importlib.util.find_spec(name.partition(".")[0])
+            origin = spec.origin if spec is not None else None
+            if spec is None or not (
+                origin in ("built-in", "frozen") or within(origin or "", allowed)
+            ):
+                raise NotSharedError("%s is not part of the layer" % name)
+            importlib.import_module(name)
+    finally:
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not chance]
+    chance.refuse_what_was_set()
+
+
+def within(path, folders):
+    """Whether a path lies in one of the folders."""
+    return any(path.startswith(folder + "/") for folder in folders)
+
+
+class Chance:
+    """Notes the state that generators start with; first of the finders while modules are loaded.
+
+    Nothing is imported for it: what no module imports must not look imported to a trial.
+    """
+
+    READERS = (("random", "getstate"), ("numpy.random", "get_state"))
+
+    def __init__(self, allowed):
+        self.started = {}
+        customs = [sys.modules.get(name) for name in ("sitecustomize", "usercustomize")]
+        files = [getattr(module, "__file__", None) or "" for module in customs]
+        if not any(within(file, allowed) for file in files):
+            # What the interpreter's own start loaded was set by nothing foreign.
+            for name, reader in self.READERS:
+                if name in sys.modules:
+                    self.note(name, sys.modules[name], reader)
+
+    def note(self, name, module, reader):
+        """Note the state that a module starts with."""
+        read = getattr(module, reader)
+        self.started[name] = (module, read, comparable(read()))
+
+    def find_spec(self, name, path=None, target=None):
+        """Find a module as the other finders do, and look at a generator once it is loaded."""
+        reader = dict(self.READERS).get(name)
+        for finder in sys.meta_path if reader else ():
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                self.look_after(spec.loader, name, reader)
+                return spec
+        return None
+
+    def look_after(self, loader, name, reader):
+        """Have a loader note the state that its module starts with."""
+
+        def exec_module(module):
+            del loader.exec_module
+            loader.exec_module(module)
+            self.note(name, module, reader)
+
+        loader.exec_module = exec_module
+
+    def refuse_what_was_set(self):
+        """Refuse generators that are not as they started: each trial could not get its own state.
+
+        A state that an import set may be meant to be the same every time, or drawn by the import
+        itself; which of both is not to be told from here.
+
+        Raises:
+            NotSharedError: A generator was set or drawn from, or its start was not seen.
+        """
+        for name, _ in self.READERS:
+            if name in sys.modules:
+                module, read, state = self.started.get(name, (None, None, None))
+                if module is not sys.modules[name] or comparable(read()) != state:
+                    raise NotSharedError("what was imported uses the generator of %s" % name)
+
+
+def comparable(state):
+    """Return the state of a generator in a form that ``==`` compares; arrays become bytes."""
+    return [item.tobytes() if hasattr(item, "tobytes") else item for item in state]
 
 
 def refuse_what_is_shared(link):
@@ -474,7 +548,7 @@ def rehearse(code):
 
 
 def refresh():
-    """Give generators that were seeded by an import a state of this process's own."""
+    """Give generators a state of this process's own; :class:`Chance` saw that none was set."""
     for name in ("random", "numpy.random"):
         module = sys.modules.get(name)
         if module is not None:
