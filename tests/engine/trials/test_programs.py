@@ -176,6 +176,16 @@ def test_an_answer_out_of_all_form_is_none_and_the_other_cases_go_on(
     assert {nop.outcome, words.outcome} == {"no_reward"}
 
 
+def test_an_answer_at_the_edge_of_what_can_be_parsed_is_no_failure_of_ours(tmp_path, options):
+    opening = b'{"outcome": "reward", "reward": 1, "facts": {"x": '
+    deep = f"    write({opening!r} + b'[' * int(answer) + b']' * int(answer) + b'}}}}')\n"
+    source = scorer(tmp_path, WRITES + SCORE + deep + "    os._exit(0)\n")
+    rows = [{"id": f"r{depth}", "prompt": "p", "answer": f"{depth}"} for depth in range(940, 1000)]
+    (tmp_path / "dataset.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = reproduce(source, [Ask(row["id"], ORACLE) for row in rows], options)
+    assert {observed.outcome for _, observed in found} == {"no_reward"}
+
+
 def test_every_depth_of_an_answer_is_either_taken_or_none():
     code = (
         "import claims, json\n"
