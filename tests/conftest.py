@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# On a busy host drawing values takes long; that says nothing about what is tested.
+settings.register_profile("any-host", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-host")
 
 READ_SCOPES = ("environments:read", "admission:read", "gates:read")
 

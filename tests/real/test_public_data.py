@@ -12,6 +12,7 @@ import pytest
 
 from qualityhub.engine.inspect import InspectOptions, inspect_source
 from qualityhub.engine.policy import AdmissionPolicy
+from qualityhub.engine.rules.confirm import FEWEST, SHARE
 
 CONTROL = ("CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1")
 TOY = ("FrozenLake-v1", "FrozenLake8x8-v1", "Blackjack-v1", "CliffWalking-v1", "Taxi-v4")
@@ -57,9 +58,11 @@ def test_human_eval_is_sound_and_the_second_look_runs_nothing(home):
     first = inspect(human_eval(), home, "quick")
     assert (first.verdict, first.findings) == ("admitted", ())
     assert first.environment["tasks"] == 164
-    assert first.trials["run"] == 164
+    # Where fork servers work, a few of the tasks that passed run again cold.
+    ran = first.trials["run"]
+    assert ran in {164, 164 + FEWEST + 164 // SHARE}
     again = inspect(human_eval(), home, "quick")
-    assert again.trials == {**again.trials, "run": 0, "cached": 164}
+    assert again.trials == {**again.trials, "run": 0, "cached": ran}
     assert [task.verdict for task in again.tasks] == [task.verdict for task in first.tasks]
 
 
