@@ -107,6 +107,8 @@ def web(environment: ChildEnvironment, listening: int) -> Command:
         *("--workers", str(WEB_PROCESSES)),
         *("--threads", str(WEB_THREADS)),
         "--preload",  # One import instead of one per process.
+        # The most there is: what is longer is answered by gunicorn, and in HTML.
+        *("--limit-request-line", "8190"),
         *("--timeout", "120"),
         *("--graceful-timeout", "10"),
         *("--log-level", "warning"),
