@@ -13,6 +13,7 @@ from qualityhub.inspections.models import Inspection
 from qualityhub.inspections.planning import needs_among, offers_seen
 from qualityhub.inspections.services import inspection_start
 from qualityhub.registry.models import EnvironmentVersion
+from qualityhub.registry.placements import placement_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +56,10 @@ def _better_now(offers: Sequence[Offer]) -> Iterator[int]:
         .values("pk")
     )
     newest = (
-        Inspection.objects.filter(version__in=versions, version__placement__image=True)
+        Inspection.objects.filter(
+            Q(version__placement__image=True) | Q(version__placed=False, version__placement={}),
+            version__in=versions,
+        )
         .order_by("version_id", "-pk")
         .distinct("version_id")
         .values("pk")
@@ -67,7 +71,12 @@ def _better_now(offers: Sequence[Offer]) -> Iterator[int]:
         engine_asked=False,
     ).order_by("pk")
     answers: dict[str, bool] = {}
-    for pk, placement in pending.values_list("pk", "version__placement"):
+    read = 0
+    for pk, known, version in pending.values_list("pk", "version__placement", "version"):
+        placement = known
+        if not known and read < AT_ONCE:  # From before rows said it.
+            placement = placement_known(EnvironmentVersion.objects.get(pk=version))
+            read += 1
         name = digest_json("placement", placement)
         if name not in answers:
             answers[name] = needs_among(placement, offers).engine

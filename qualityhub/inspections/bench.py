@@ -145,7 +145,7 @@ class Bench:
         self.fits = Fits(offer or Offer(worker, anything=True))
         self.faults = Faults(self.fits.offer.session)
         self._sandbox: Sandbox | None = None
-        self._environments: OrderedDict[int, Environment] = OrderedDict()
+        self._environments: OrderedDict[tuple[int, str], Environment] = OrderedDict()
         self._staged: OrderedDict[int, Staged] = OrderedDict()
 
     def work(self, lease: Lease) -> None:
@@ -319,10 +319,11 @@ class Bench:
         tickets_send(1)  # Another worker must hear of it.
 
     def _environment(self, version: EnvironmentVersion) -> Environment:
-        found = self._environments.pop(version.pk, None)
+        name = (version.pk, version.parsed_sha256)  # Labels may have been corrected meanwhile.
+        found = self._environments.pop(name, None)
         if found is None or (found.root is not None and not found.root.exists()):
             found = version_environment(version)
-        self._environments[version.pk] = found
+        self._environments[name] = found
         while len(self._environments) > AT_HAND:
             self._environments.popitem(last=False)
         return found

@@ -15,6 +15,7 @@ from qualityhub.engine.environments.placement import gpus_of, task_size
 from qualityhub.inspections.models import Batch, Need, Worker
 from qualityhub.inspections.needs import Needs, label_pairs, needs_from, offer_from, unmet
 from qualityhub.inspections.workers import LIVE_S
+from qualityhub.registry.placements import placement_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,7 +75,7 @@ def prepare_needs(version: EnvironmentVersion) -> Needs:
     Labels and GPUs are waited for. An engine and an interpreter are asked for where some worker
     had them of late; where none had, any worker says at once what could not be measured, and why.
     """
-    return needs_among(version.placement, offers_seen(settings.QH_WORKER_PATIENCE_S))
+    return needs_among(placement_known(version), offers_seen(settings.QH_WORKER_PATIENCE_S))
 
 
 def needs_among(asked: Mapping[str, Any], offers: Iterable[Offer]) -> Needs:
@@ -112,7 +113,7 @@ class TrialNeeds:
         self._common = Needs(
             arch=inspection.inputs["host"].get("arch", ""),
             ownership=inspection.inputs.get("ownership", ""),
-            labels=label_pairs(inspection.version.placement.get("labels", {})),
+            labels=label_pairs(placement_known(inspection.version).get("labels", {})),
             without=tuple(sorted(inspection.refused)),
             gpus=gpus_of(environment),
         )

@@ -62,7 +62,8 @@ class Environment(PublicIdModel):
 class EnvironmentVersion(PublicIdModel):
     """One immutable state of an environment, named by its digest.
 
-    Only ``admission`` and ``admission_changed_at`` change later; the inspections write them.
+    Later only ``admission`` and ``admission_changed_at`` change, which the inspections write, and
+    where it may run: labels are no part of the digest, so that they can be corrected.
     """
 
     PREFIX: ClassVar[str] = "ver"
@@ -86,6 +87,11 @@ class EnvironmentVersion(PublicIdModel):
     archive_bytes = models.PositiveBigIntegerField(default=0)
     placement = models.JSONField(
         default=dict, help_text="What it asks of the host that prepares and runs it."
+    )
+    placed = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Placement was read from its files; else it is unknown where it is empty.",
     )
     created_by = models.CharField(max_length=300)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

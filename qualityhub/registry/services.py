@@ -26,6 +26,7 @@ from qualityhub.registry.models import (
     TaskRoleRule,
 )
 from qualityhub.registry.packages import keep_tree, read_reference, store_parsed, unpacked
+from qualityhub.registry.placements import placement_correct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,7 +201,7 @@ def version_register(
     ) as package:
         known = _find(environment, package.environment.digest)
         if known is not None:
-            return Registered(known, created=False)
+            return _known(known, package.environment, actor)
         archive.seek(0)
         blob = blob_store().put(archive, max_bytes=settings.QH_MAX_UPLOAD_BYTES)
         keep_tree(package.folder, blob.sha256)
@@ -260,7 +261,7 @@ def _store(
 ) -> Registered:
     known = _find(environment, parsed.digest)
     if known is not None:
-        return Registered(known, created=False)
+        return _known(known, parsed, actor)
     parsed_sha256 = store_parsed(parsed)
     try:
         with transaction.atomic():
@@ -277,6 +278,7 @@ def _store(
                 archive_sha256=blob.sha256 if blob else "",
                 archive_bytes=blob.size if blob else 0,
                 placement=storable_json(placement_of(parsed)),
+                placed=True,
                 created_by=actor[:300],
             )
             _store_tasks(version, parsed)
@@ -292,8 +294,13 @@ def _store(
         known = _find(environment, parsed.digest)
         if known is None:
             raise
-        return Registered(known, created=False)
+        return _known(known, parsed, actor)
     return Registered(version, created=True)
+
+
+def _known(version: EnvironmentVersion, parsed: engine.Environment, actor: str) -> Registered:
+    placement_correct(version, parsed, actor=actor)
+    return Registered(version, created=False)
 
 
 def _store_tasks(version: EnvironmentVersion, parsed: engine.Environment) -> None:
