@@ -149,7 +149,11 @@ class Bench:
         self._staged: OrderedDict[int, Staged] = OrderedDict()
 
     def work(self, lease: Lease) -> None:
-        """Do one batch; whatever goes wrong with it is noted on the row, never raised."""
+        """Do one batch; whatever goes wrong with it is noted on the row instead of raised.
+
+        Raises:
+            DatabaseError: The row cannot be reached; the claim then ends with its lease.
+        """
         batch = lease.batch
         try:
             with Pulse(lease) as pulse:
