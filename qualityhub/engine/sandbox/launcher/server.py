@@ -14,11 +14,10 @@ import os
 import select
 import signal
 import socket
-import struct
 import time
 from typing import Any, NamedTuple
 
-from qualityhub.engine.sandbox.launcher import kernel, wire
+from qualityhub.engine.sandbox.launcher import heard, kernel, wire
 from qualityhub.engine.sandbox.launcher.assemble import Files, arguments, become_bubblewrap, packed
 from qualityhub.engine.sandbox.launcher.building import (
     Host,
@@ -42,7 +41,6 @@ PROGRAM = f"{HIDDEN}/zygote.py"
 _ZYGOTE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inside", "zygote.py")
 _ANSWER_S = 20.0
 _MESSAGE = 1 << 18
-_CREDENTIALS = struct.Struct("=iII")
 # Its own processes and those between a fork and the next.
 _SERVER_PIDS = 64
 _NEVER_S = 10**9
@@ -177,13 +175,12 @@ class Server:
         os.set_blocking(err, False)
         try:
             self._link.send(json.dumps(config).encode("ascii"))
-            said = json.loads(self._hear(self._link, wanted["start_s"]) or b"{}")
+            heard.refuse_unready(self._hear(self._link, wanted["start_s"]))
         except (OSError, StageError) as error:
-            said = {"error": str(error)}
-        if "ready" not in said:
-            with contextlib.suppress(BlockingIOError):
-                said.setdefault("error", os.read(err, 4096).decode(errors="replace").strip())
-            raise StageError(f"the fork server did not start: {said['error']}")
+            reason = str(error)
+            with contextlib.suppress(OSError):
+                reason += " " + os.read(err, 4096).decode(errors="replace").strip()
+            raise StageError(f"the fork server did not start: {reason.strip()}") from error
         os.close(err)
         os.close(out)
 
@@ -218,7 +215,10 @@ class Server:
             pid = self._admit(gate)
             death = os.pidfd_open(pid)
             started = time.monotonic()
-            gate.send(b"y")
+            try:
+                gate.send(b"y")
+            except OSError as error:
+                raise StageError(f"the fork server closed on a trial: {error}") from error
             watch = Served(
                 pid,
                 death,
@@ -250,18 +250,13 @@ class Server:
             raise EOFError("the asking process is gone")
         if gate.fileno() not in events:
             raise StageError("the fork server started no trial")
-        word, extra, _, _ = gate.recvmsg(16, socket.CMSG_SPACE(_CREDENTIALS.size))
-        if word != b"m":
-            raise StageError("the fork server started no trial")
-        credentials = [
-            data
-            for level, kind, data in extra
-            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS
-        ]
-        pid = int(_CREDENTIALS.unpack(credentials[0])[0])
-        for kind, rows in self._maps.items():
-            with open(f"/proc/{pid}/{kind}_map", "w", encoding="ascii") as file:
-                file.write(rows)
+        pid = heard.sender(gate)
+        try:
+            for kind, rows in self._maps.items():
+                with open(f"/proc/{pid}/{kind}_map", "w", encoding="ascii") as file:
+                    file.write(rows)
+        except OSError as error:
+            raise StageError(f"a trial cannot be given its ids: {error.strerror}") from error
         if self._trials is not None:
             self._trials.admit(pid)
         return pid
@@ -269,16 +264,15 @@ class Server:
     def _answer(
         self, header: dict[str, Any], watch: Served, wall_s: float, gate: socket.socket
     ) -> None:
-        said = json.loads(self._hear(self._link, _ANSWER_S) or b"{}")
-        if "code" not in said:
-            raise StageError("the fork server is gone")
-        cpu_s, peak = said["cpu_s"], max(watch.peak_bytes, said["peak_kib"] * 1024)
+        said = heard.usage(self._hear(self._link, _ANSWER_S))
+        cpu_s, peak = said.cpu_s, max(watch.peak_bytes, said.peak_bytes)
         out_of_memory = watch.over_memory
         if self._trials is not None:
             cpu_s = max(cpu_s, self._trials.cpu_s() or 0.0)
             peak = self._trials.peak_bytes() or peak
             out_of_memory = out_of_memory or self._trials.out_of_memory()
-        places, problem = _places(gate)
+        wanted = 1 + len(self._writable) if header["collect"] else 0
+        places, problem = heard.places(gate, wanted)
         try:
             if places is None and not (watch.timed_out or out_of_memory):
                 raise StageError(f"the fork server could not build the world: {problem}")
@@ -297,7 +291,7 @@ class Server:
             self._channel,
             watch,
             files,
-            exit_code=said["code"],
+            exit_code=said.code,
             out_of_memory=out_of_memory,
             wall_s=wall_s,
             cpu_s=cpu_s,
@@ -405,19 +399,6 @@ def _first_world(
         places[int(key)] = Place(inside, sources[key].is_folder)
     stage.ensure(f"{HIDDEN}/t", is_folder=True)
     return root, binds, places
-
-
-def _places(gate: socket.socket) -> tuple[list[int] | None, str]:
-    """Return the trial's writable folders, None and the reason where its world was not built."""
-    problem = "it ended early"
-    gate.setblocking(False)
-    with contextlib.suppress(BlockingIOError, ConnectionError):
-        word, files, _, _ = socket.recv_fds(gate, 4096, 64)
-        if word == b"u":
-            return list(files), ""
-        if word[:1] == b"e":
-            problem = word[1:].decode(errors="replace")
-    return None, problem
 
 
 def _identity(table: str) -> str:
