@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import click
 
 from qualityhub.cli.console import (
     FAILED,
+    INTERRUPTED,
     MACHINERY,
     OK,
     PENDING,
@@ -313,14 +315,27 @@ def _plan(sources: list[str], given: Mapping[str, Any]) -> int:
 
 @contextmanager
 def _graceful_stop() -> Iterator[None]:
-    """Let a polite kill end the work as Ctrl-C does: sandboxes are ended, the code is 130."""
+    """Let a polite kill end the work as Ctrl-C does: sandboxes are ended, the code is 130.
+
+    Who asks a second time does not wait for that: the sandboxes see us go, and what was staged is
+    removed by the next run.
+    """
+    asked = False
 
     def stop(signum: int, frame: object) -> None:
         del signum, frame
+        nonlocal asked
+        if asked:
+            os._exit(INTERRUPTED)
+        asked = True
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

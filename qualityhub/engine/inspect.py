@@ -19,6 +19,7 @@ from qualityhub.engine.errors import (
     SandboxUnavailableError,
     UnreadablePackageError,
 )
+from qualityhub.engine.interrupts import held
 from qualityhub.engine.policy import AdmissionPolicy
 from qualityhub.engine.report import Finding, InspectionReport, RuleReport
 from qualityhub.engine.rules.advance import Inspection, Tally, advance
@@ -255,8 +256,9 @@ def reproduce(
         for world in worlds.values():
             if world.status != "ready":
                 raise MachineryError("world.not_ready", world.reason, world.would_need)
-        runner = TrialRunner(environment, worlds, sandbox, NullStore(), options.home)
-        stack.callback(runner.close)
+        with held():
+            runner = TrialRunner(environment, worlds, sandbox, NullStore(), options.home)
+            stack.callback(runner.close)
         seen: dict[Ask, Observation] = {}
 
         def on_result(trial: Trial, result: TrialResult) -> None:
@@ -361,10 +363,11 @@ def _prepare(
     store: TrialStore = directory_store(options.home) if options.cache else NullStore()
     if sandbox is None:
         return _Run(inspection, None)  # type: ignore[arg-type]  # advance asks nothing without a world
-    runner = TrialRunner(
-        environment, worlds, sandbox, store, options.home, fork_server=options.fork_server
-    )
-    stack.callback(runner.close)
+    with held():
+        runner = TrialRunner(
+            environment, worlds, sandbox, store, options.home, fork_server=options.fork_server
+        )
+        stack.callback(runner.close)
     return _Run(inspection, runner)
 
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from qualityhub.engine.environments.model import Environment
 from qualityhub.engine.environments.staging import stage_folder, stage_shared
-from qualityhub.engine.errors import QualityHubError
+from qualityhub.engine.errors import MachineryError, QualityHubError
+from qualityhub.engine.interrupts import held
 from qualityhub.engine.sandbox.owners import label
 from qualityhub.engine.sandbox.port import MIB, Command, Limits, Mount, Sandbox
 from qualityhub.engine.sandbox.props import clock_library, locales
@@ -41,6 +42,8 @@ from qualityhub.engine.trials.variations import (
 from qualityhub.engine.trials.worlds import world_command, world_python
 
 PROGRAMS = Path(__file__).parent / "programs"
+# How often a signal that came in, and threads that are to end, are looked for.
+_LOOK_S = 0.2
 
 
 @cache
@@ -107,22 +110,26 @@ class TrialRunner:
         """End what runs and try nothing a second time; returns once all of it is over.
 
         A thread that was about to start its trial starts the sandbox anew: it is ended again.
+        What no thread has begun never runs. May be called again.
         """
         self._stopped = True
+        # One that is cancelled before its turn never counts as done where it is waited for.
+        begun = [future for future in running if not future.cancel()]
         if self._servers is not None:
             self._servers.close()
         while True:
             self.sandbox.close()
-            if not wait(running, timeout=0.2).not_done:
+            if not wait(begun, timeout=_LOOK_S).not_done:
                 return
 
     def close(self) -> None:
         """End the fork servers and remove the staged files."""
-        if self._servers is not None:
-            self._servers.close()
-        shutil.rmtree(self._stage, ignore_errors=True)
-        if self._held is not None:
-            self._held.release()
+        with held():
+            if self._servers is not None:
+                self._servers.close()
+            shutil.rmtree(self._stage, ignore_errors=True)
+            if self._held is not None:
+                self._held.release()
 
     def prepare(self, trials: Iterable[Trial]) -> list[Trial]:
         """Stage every folder that trials mount, before threads share them.
@@ -179,6 +186,7 @@ class TrialRunner:
 
     def _run(self, trial: Trial, kind: Hashable | None) -> TrialResult:
         """Run a trial, on a fork server where its kind names one that can."""
+        self._refuse_stopped()
         nonce = secrets.token_hex(16)
         command = self._command(trial, nonce)
         completed = None
@@ -186,6 +194,7 @@ class TrialRunner:
             completed = self._servers.run(kind, command, self._preload(trial.program))
         served = completed is not None
         if completed is None:
+            self._refuse_stopped()
             completed = self.sandbox.run(command)
         observations = DRIVERS[self.environment.family].observe(trial, completed, nonce)
         refused = refused_changes(trial.variation, self._props(trial))
@@ -193,6 +202,10 @@ class TrialRunner:
             replace(refuse_changes(seen, refused), served=served) for seen in observations
         )
         return result_of(trial.key, observed, completed, nonce, self.store.keep)
+
+    def _refuse_stopped(self) -> None:
+        if self._stopped:
+            raise MachineryError("trial.stopped", "the run was stopped before this trial")
 
     def _preload(self, program: str) -> tuple[str, ...]:
         if program not in self._modules:
@@ -306,8 +319,9 @@ def run_trials(
 ) -> None:
     """Run trials on ``jobs`` threads; results arrive in the caller's thread, in any order.
 
-    At most a few trials per thread are in flight, so that an interrupt ends soon. After ``until``,
-    seconds of the monotonic clock, no trial is started any more.
+    At most a few trials per thread are in flight, so that an interrupt ends soon; what a signal's
+    handler raises comes out between two results. After ``until``, seconds of the monotonic clock,
+    no trial is started any more.
     """
     left = []
     for trial in trials:
@@ -319,21 +333,21 @@ def run_trials(
     if not left:
         return
     todo: Iterator[Trial] = iter(runner.prepare(left))
-    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="trial") as pool:
+    with held() as signals, ThreadPoolExecutor(jobs, thread_name_prefix="trial") as pool:
         running: dict[Future[TrialResult], Trial] = {}
         try:
             while True:
+                signals.deliver()
                 if until is not None and time.monotonic() > until:
                     todo = iter(())
                 for trial in islice(todo, 2 * jobs - len(running)):
                     running[pool.submit(runner.run, trial)] = trial
                 if not running:
                     return
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
                 for future in done:
                     on_result(running.pop(future), future.result())
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             runner.stop(running)
             raise
 
