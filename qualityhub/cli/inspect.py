@@ -318,7 +318,7 @@ def _graceful_stop() -> Iterator[None]:
     """Let a polite kill end the work as Ctrl-C does: sandboxes are ended, the code is 130.
 
     Who asks a second time does not wait for that: the sandboxes see us go, and what was staged is
-    removed by the next run.
+    removed by the next pruning of the store.
     """
     asked = False
 
