@@ -95,6 +95,7 @@ def take(home: Path, folder: Path) -> int:
     first = first_run_ensure("admin@localhost", "Demo Lab")
     with worker():
         load_demo(first.team, home, lambda line: sys.stderr.write(f"{line}\n") and None)
+    show_workers()
     with served() as address:
         return photograph(address, sign_in_link_create(first.user), pages(), folder)
 
@@ -128,6 +129,16 @@ def worker() -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+def show_workers() -> None:
+    """Show two workers of this host: one at rest, one that pauses."""
+    from qualityhub.inspections.offers import host_offer  # noqa: PLC0415
+    from qualityhub.inspections.workers import worker_beat, worker_paused  # noqa: PLC0415
+
+    for name in ("inspect@alpha", "inspect@beta"):
+        worker_beat(name, host_offer(f"pictures-{name}"), 2)
+    worker_paused("pictures-inspect@beta", "OSError: No space left on device", 600)
 
 
 @contextmanager
@@ -170,6 +181,7 @@ def pages() -> dict[str, str]:
     gate = Gate.objects.latest("id")
     bad = Inspection.objects.filter(verdict="rejected", domain__slug="3d").latest("id")
     part = Inspection.objects.filter(verdict="partial").latest("id")
+    trial = part.trials.filter(record__isnull=False).earliest("id")
     return {
         "overview": "/",
         "domain": "/domains/finance/",
@@ -177,6 +189,8 @@ def pages() -> dict[str, str]:
         "inspection": f"/inspections/{part.public_id}/",
         "findings": f"/inspections/{part.public_id}/findings/",
         "inspections": "/inspections/",
+        "trial": f"/trials/{trial.key}/",
+        "workers": "/workers/",
         "gate": f"/gates/{gate.public_id}/",
         "gates": "/gates/",
         "checkpoints": "/checkpoints/",

@@ -8,7 +8,7 @@ from django.utils import timezone
 from qualityhub.inspections.models import Inspection
 from qualityhub.inspections.needs import Offer
 from qualityhub.inspections.services import inspection_start
-from qualityhub.inspections.workers import worker_beat
+from qualityhub.inspections.workers import worker_beat, worker_paused
 
 pytestmark = pytest.mark.django_db
 REASON = "It needs a worker with a container engine; none was seen for 10 min."
@@ -37,6 +37,13 @@ def test_operator_sees_workers_and_what_waits(operator, waiting, hostile):
     assert REASON in text
     assert "<script>alert" not in text
     assert 'href="/workers/"' in text
+
+
+def test_a_worker_that_pauses_says_why(operator):
+    worker_beat("a@host", Offer("s", arch="x86_64", provider="bwrap"), 2)
+    assert "pauses" not in operator.get("/workers/").content.decode()
+    worker_paused("s", "OSError: <b>no space</b> left", 60)
+    assert "pauses: OSError: &lt;b&gt;no space" in operator.get("/workers/").content.decode()
 
 
 def test_page_without_workers_says_so(operator):

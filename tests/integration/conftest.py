@@ -90,11 +90,30 @@ def broker(open_home):
 
 
 @pytest.fixture
-def start_worker(database_url, broker, open_home):
+def spawn(open_home):
+    """``spawn(command, cwd=…, env=…)`` starts a worker in a process group that ends with the test."""
+    started = []
+    with (open_home / "workers.log").open("ab") as log:
+
+        def start(command, **options):
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, **options
+            )
+            started.append(process)
+            return process
+
+        yield start
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.fixture
+def start_worker(database_url, broker, open_home, spawn):
     """``start_worker("a")`` starts a worker with one process and a scheduler, in its own group."""
     from django.db import connection
 
-    started = []
     url = urlsplit(database_url)._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     environ = {
         "PATH": os.environ["PATH"],
@@ -106,27 +125,13 @@ def start_worker(database_url, broker, open_home):
         "QH_SECRET_KEY": "for-tests-" * 5,
         "QH_LEASE_SECONDS": "5",
     }
-    log = (open_home / "workers.log").open("ab")
 
     def start(name):
         words = ("--app", "workers.app", "--skip-checks", "worker", "--beat", "--concurrency", "1")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "celery", *words, "--hostname", f"{name}@%h"],
-            cwd=open_home,
-            env=environ,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        started.append(process)
-        return process
+        command = [sys.executable, "-m", "celery", *words, "--hostname", f"{name}@%h"]
+        return spawn(command, cwd=open_home, env=environ)
 
-    yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    log.close()
+    return start
 
 
 @pytest.fixture

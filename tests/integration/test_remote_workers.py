@@ -159,17 +159,15 @@ def addresses(hosts, database_url, broker):
 
 
 @pytest.fixture
-def start_host(apart, extra, hosts, addresses, open_home):
+def start_host(apart, extra, hosts, addresses, spawn):
     """``start_host("a", "zone=a")`` starts a worker with one process and these labels."""
     users, network = apart
-    started = []
-    log = (open_home / "workers.log").open("ab")
 
     def start(name, labels):
         uid = USERS[name] if users else None
         words = ("--app", "workers.app", "--skip-checks", "worker", "--beat", "--concurrency", "1")
         drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={GROUP}", "--"]
-        process = subprocess.Popen(
+        return spawn(
             [
                 *(["unshare", "--net", "--"] if network else []),
                 *(drop if users else []),
@@ -190,19 +188,9 @@ def start_host(apart, extra, hosts, addresses, open_home):
                 # No container engine, whatever this machine has: both must be alike.
                 "DOCKER_HOST": "unix:///nowhere",
             },
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
         )
-        started.append(process)
-        return process
 
-    yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    log.close()
+    return start
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from typing import Any, Literal
 Family = Literal["function", "scorer", "episode", "task"]
 """How trials of the environment run; one in-sandbox program each."""
 
-LayerName = Literal["statement", "environment", "verifier", "solution", "documentation"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:

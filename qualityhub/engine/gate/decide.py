@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -287,8 +286,3 @@ def _input_of(measured: Sequence[Measured], side: str) -> Mapping[str, Any]:
         text.update(f"{item.name}\0{item.digests[side]}\n".encode())
         rollouts += sum(item.validity[f"{side}_rollouts"].values())
     return {"digest": PREFIX + text.hexdigest(), "domains": len(measured), "rollouts": rollouts}
-
-
-def with_notes(decision: Decision, notes: Iterable[str]) -> Decision:
-    """Return the decision with further notes in front."""
-    return replace(decision, notes=(*notes, *decision.notes))

@@ -12,8 +12,6 @@ from qualityhub.engine.errors import InvalidInputError
 
 Validity = Literal["valid", "model-failure", "invalid-infra", "invalid-grader"]
 VALIDITIES: tuple[Validity, ...] = get_args(Validity)
-COUNTED: frozenset[str] = frozenset({"valid", "model-failure"})
-"""Validities that say something about the model; the others say something about the machinery."""
 
 MAX_LINE_BYTES = 1024 * 1024
 """A longer line is no rollout row: traces belong behind ``trace_ref``."""

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qualityhub.engine.digest import digest_json
-from qualityhub.engine.environments.formats.row_tasks import RowTasks, function_files
+from qualityhub.engine.environments.formats.row_tasks import FunctionTask, read_functions
 from qualityhub.engine.environments.model import Environment, Family, Problem
-from qualityhub.engine.environments.package import (
-    documentation_layer,
-    environment_layer,
-    make_environment,
-    make_task,
-)
 from qualityhub.engine.environments.problems import MISSING_PART
-from qualityhub.engine.environments.rows import bad_row, read_rows
+from qualityhub.engine.environments.rows import bad_row
 
 if TYPE_CHECKING:
     from qualityhub.engine.environments.package import Package
@@ -38,39 +31,13 @@ def read(package: Package) -> Environment:
     Raises:
         UnreadablePackageError: A row without its fields, two rows of one id, no row at all.
     """
-    dependencies, problems = package.dependencies()
-    files, shared, documentation = function_files(package, dependencies)
-    layer = environment_layer(package, dependencies)
-    docs = documentation_layer(documentation)
-    tasks = RowTasks(package)
-    for file in package.row_files:
-        for line, row in read_rows(package.root, file, package.limits, taken=len(tasks.found)):
-            place = f"{file}:{line}"
-            data = _checked(row, place)
-            layers = {
-                "statement": digest_json(
-                    "statement", {"prompt": data["prompt"], "entry_point": data["entry_point"]}
-                ),
-                "environment": layer,
-                "verifier": digest_json("verifier", {"test": data["test"]}),
-                **docs,
-            }
-            if data["canonical_solution"] is not None:
-                layers["solution"] = digest_json(
-                    "solution", {"canonical_solution": data["canonical_solution"]}
-                )
-            tasks.add(make_task(data["task_id"], layers, data), place)
-            tasks.problems.extend(_problems(data, place))
-    return make_environment(
-        package,
-        adapter=NAME,
-        family=FAMILY,
-        tasks=tasks.done(),
-        files=files,
-        shared=shared,
-        dependencies=dependencies,
-        problems=(*problems, *tasks.problems),
-    )
+    return read_functions(package, NAME, _task)
+
+
+def _task(row: dict[str, Any], place: str) -> FunctionTask:
+    data = _checked(row, place)
+    statement = {"prompt": data["prompt"], "entry_point": data["entry_point"]}
+    return FunctionTask(data["task_id"], statement, data, _problems(data, place))
 
 
 def _looks_like(row: dict[str, Any]) -> bool:

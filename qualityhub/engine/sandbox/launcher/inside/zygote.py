@@ -6,6 +6,9 @@ program would be started with. Each trial is a clone in new user, process, mount
 namespaces. The keeper, outside, writes the clone's id maps, limits it and sees it dead; here it
 builds its root on a fresh tmpfs, gives up what it got, and becomes a small init whose only child
 turns into the trial's program as if it had just been started.
+
+It serves, and it builds worlds; both are one file because a second one would have to be imported
+from a place that the trial's program sees, under a name that it could meet.
 """
 
 import sys
