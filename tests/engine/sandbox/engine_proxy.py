@@ -49,7 +49,15 @@ class EngineProxy:
                 caller, _ = self._server.accept()
             except OSError:
                 return
-            self._start(self._serve, caller)
+            self._start(self._serve_unless_cut, caller)
+
+    def _serve_unless_cut(self, caller):
+        """Serve; a side that is gone by then, as after a cut, is the end of both."""
+        try:
+            self._serve(caller)
+        except OSError:
+            with contextlib.suppress(OSError):
+                caller.shutdown(socket.SHUT_RDWR)
 
     def _start(self, target, *arguments):
         thread = threading.Thread(target=target, args=arguments, daemon=True)
