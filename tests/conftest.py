@@ -19,6 +19,11 @@ settings.load_profile("any-host")
 READ_SCOPES = ("environments:read", "admission:read", "gates:read")
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Name bytes by their argument: packed ones hold the time, and parallel runs must agree."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def database_url():
     """A PostgreSQL server's address: ``QH_TEST_DATABASE_URL``, else one started for this run."""
